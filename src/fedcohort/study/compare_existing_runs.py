@@ -10,10 +10,10 @@ from fedcohort.core.words.formatted_values import counted, first_in_words
 from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.continued_runs import how_to_go_on
 from fedcohort.study.rows.equal_labels import distinct_rows
 from fedcohort.study.rows.failing_rows import seeds_in_words
 from fedcohort.study.rows.unfinished_rows import about_unfinished
-from fedcohort.study.run_measures import how_to_go_on
 
 if TYPE_CHECKING:
     import pandas as pd

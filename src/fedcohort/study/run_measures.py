@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from fedcohort.measures import AccuracyOverClients, EarlyStop, Participation
 from fedcohort.record import Run
 from fedcohort.record.personal_results import personal_accuracy
 from fedcohort.study.chance import Chance, chance_in
+from fedcohort.study.continued_runs import without_round
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,25 +30,9 @@ __all__ = [
     "bytes_per_round",
     "clients_with_data",
     "evenness",
-    "how_to_go_on",
     "level_below",
     "measured_of",
-    "without_round",
 ]
-
-
-def how_to_go_on(run: Run) -> str:
-    """How an unfinished run is continued, in words."""
-    if given := run.meta.get("given"):
-        return f"from Python, with the same {given}"
-    trust = " --trust-plugins" if run.plug_in_files else ""
-    file, folder = quote(str(run.path / "experiment.toml")), quote(str(run.path.parent))
-    return f"with `fedcohort run {file} --runs {folder}{trust}`"
-
-
-def without_round(run: Run) -> str:
-    """That a run has nothing to measure yet, and how it goes on, in words."""
-    return f"{run.path}: has no finished round yet; start it again {how_to_go_on(run)}"
 
 
 def after_last_tests(runs: Sequence[Run]) -> str:
@@ -196,13 +180,23 @@ class Measured:
     @cached_property
     def over_clients(self) -> AccuracyOverClients:
         """The last measured accuracy on clients' own data, see :attr:`Run.client_accuracy`."""
-        by_client = self.run.client_accuracy
+        by_client = self._client_accuracy
         return measures.over_clients(by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else [])
 
     @cached_property
     def clients_with_data(self) -> int:
         """See :func:`clients_with_data`."""
-        return clients_with_data(self.run.client_accuracy, self.run.portrait.facts.get("samples"), self.num_clients)
+        return clients_with_data(self._client_accuracy, self._samples, self.num_clients)
+
+    @cached_property
+    def _client_accuracy(self) -> "pd.DataFrame":
+        return self.run.client_accuracy
+
+    @cached_property
+    def _samples(self) -> Indices | None:
+        """The number of samples of each client; None if it was not recorded."""
+        samples: Indices | None = self.run.portrait.facts.get("samples")
+        return samples
 
     @cached_property
     def own_measures(self) -> dict[str, float]:
@@ -301,7 +295,7 @@ class Measured:
     @cached_property
     def chance(self) -> Chance:
         """What uniform selection of as many of the available clients gives in each round."""
-        return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
+        return chance_in(self.experiment, self._samples, self.rounds)
 
     def cost_of(self, target: float) -> Cost:
         """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if either is missing. A regression in

@@ -149,6 +149,13 @@ def test_another_file_of_a_module_on_a_host_is_refused(tmp_path: Path, monkeypat
         load_modules(older)
 
 
+def test_an_installed_package_with_the_name_of_an_own_module_is_no_other_file_of_it() -> None:
+    """A pickled object contains names of methods, such as 'build', that are names of packages, too."""
+    modules = own_modules([], {})._replace(sources={"click": b"# a file of the user"}, files={"click": "click.py"})
+    importlib.import_module("click")
+    load_modules(modules)
+
+
 def test_the_driver_evaluates_in_the_arithmetic_of_the_run(hosts: HostPool) -> None:
     settings = small_federation(), Mlp(hidden=64), TRAINING, FedAvg(), 3
     losses = []

@@ -105,7 +105,9 @@ def load_modules(modules: OwnModules) -> None:
         importlib.import_module(name)
     for name, source in new.items():
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and name not in _FROM_TEXT.loaded and Path(file).read_bytes() != source:
+        # an installed package can have a name that the pickled objects contain by chance, such as that of a method
+        found = file is not None and name not in _FROM_TEXT.loaded and is_of_user(file)
+        if found and Path(str(file)).read_bytes() != source:
             raise UsageError(
                 f"{file} on {platform.node()} differs from {modules.files[name]} on the machine of the run; copy the file, or take it "
                 "away: files of your own are sent to hosts"

@@ -259,8 +259,8 @@ _INTERVALS = ("coverage of prediction intervals", *_SETS[1:3], "  length, in uni
 
 ABOUT_RANGES = (
     "Ranges of the coverage: for a very large test set; on a small one, it varies more. They assume that test samples are like "
-    "validation samples, which are never shifted, and that the latter decided nothing about the model: a strategy that is rewarded "
-    "with the validation accuracy decides by them."
+    "validation samples, which are never shifted, and that the latter decided nothing about the model: a strategy that learns from "
+    "the validation set decides by them."
 )
 """What the ranges of the coverage of prediction sets are, and what they assume."""
 

@@ -14,8 +14,8 @@ import numpy as np
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import KEPT, Run
+from fedcohort.study.continued_runs import without_round
 from fedcohort.study.measured_values import plain
-from fedcohort.study.run_measures import without_round
 
 if TYPE_CHECKING:
     import pandas as pd

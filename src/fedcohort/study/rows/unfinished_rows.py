@@ -66,8 +66,10 @@ def rounds_left(run: Run) -> int:
 
 def is_untested(run: Run) -> bool:
     """Whether a run has rounds left to play, and has been tested, but not after the last round that it has played."""
+    if not rounds_left(run):
+        return False
     tested = run.rounds["test_accuracy"].notna()
-    return rounds_left(run) > 0 and bool(tested.any()) and not bool(tested.iloc[-1])
+    return bool(tested.any()) and not bool(tested.iloc[-1])
 
 
 def _are_uneven(runs: Sequence[Run]) -> bool:
