@@ -19,12 +19,12 @@ function closeness(page) {
   return times.all && /[^\p{L}\p{N}]/u.test(query.trim()) ? -8 : 0;
 }
 
-/* What pages are for: definitions and lessons before lists, and pages about the project after those about its use. */
+/* What pages are for: definitions before lessons, both before lists, and pages about the project after those about its use. */
 function use(page) {
   if (/^(changelog|contributing|design|releasing|security|decisions\/)/.test(page)) return -20;
   if (/^(how-to|reference|explanation|project|tutorials\/index)$/.test(page)) return -6;
   if (/^(api\/|json|schemas\/|results|gallery)/.test(page)) return -3;
-  return /^(glossary|tutorials\/)/.test(page) ? 2 : 0;
+  return page === "glossary" ? 4 : /^tutorials\//.test(page) ? 2 : 0;
 }
 
 /* Sphinx sorts results by these scores, the highest first: pages with the words in their title, then pages that have them often. Headings,
