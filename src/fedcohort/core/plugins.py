@@ -62,10 +62,10 @@ class Card:
 
 
 def check_card(cls: type) -> None:
-    """Refuse a class whose own card is something else.
+    """Check the attribute ``card`` of a class, if the class itself defines it.
 
     Raises:
-        UsageError: its ``card`` is neither a :class:`Card` nor a property.
+        UsageError: it is neither a :class:`Card` nor a property.
     """
     card = vars(cls).get("card")
     if not isinstance(card, Card | property | None):

@@ -160,7 +160,7 @@ class Race:
         return len(self.objectives) == 1 and (not first.reached or first.untested == first.seeds)
 
     @property
-    def _so(self) -> str:
+    def _consequence(self) -> str:
         """What follows if recommended rows have no result; with one objective, the recommendation begins with it."""
         return "" if self._is_useless else ", so that this is no recommendation"
 
@@ -174,7 +174,7 @@ class Race:
             count = f"{some[0].reached} of {_seeds(some[0].seeds)}" if len(some) == 1 else "some of their seeds"
             text += f" {_listed([row.label for row in some])} reached the target in {count} only: {advice}"
         if none:
-            text += f" No run of {_listed(none)} reached the target{self._so}: {advice}"
+            text += f" No run of {_listed(none)} reached the target{self._consequence}: {advice}"
         return text
 
     def _about_untested(self) -> str:
@@ -183,7 +183,7 @@ class Race:
         none = [row.label for row in self._chosen if row.untested == row.seeds]
         text = f" {_about_late(some)}" if some else ""
         if none:
-            text += f" No run of {_listed(none)} was tested within the limit{self._so}: {TESTED}"
+            text += f" No run of {_listed(none)} was tested within the limit{self._consequence}: {TESTED}"
         return text
 
     def _more_seeds(self) -> str:

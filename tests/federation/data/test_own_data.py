@@ -279,7 +279,7 @@ def test_a_column_of_texts_may_be_that_of_clients(tmp_path, chosen):
     table.drop(columns=[] if chosen else "ward").to_csv(tmp_path / "table.csv", index=False)
     with pytest.raises(UsageError, match="column 'hospital' has no numbers") as raised:
         load(str(tmp_path / "table.csv"), **chosen)
-    hint = "if it says whose sample a row is, choose it with data.client_column"
+    hint = "if it names the client of each row, choose it with data.client_column"
     assert (hint in str(raised.value)) == (not chosen)
 
 

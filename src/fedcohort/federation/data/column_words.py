@@ -18,17 +18,17 @@ def columns_of(columns: "Sequence[pd.Series[Any]]", longest: int = 80) -> str:
 
 
 def without_numbers(columns: "Sequence[pd.Series[Any]]", *, with_clients: bool) -> str:
-    """That columns have no numbers, and what to do; about several in few words, so that a message has room for their names.
+    """The message that columns have no numbers, and what to do. It is shorter for several columns, to have room for their names.
 
     Args:
         columns: the columns.
-        with_clients: whether the table has a column of clients, so that none of these can be it.
+        with_clients: whether the column of the clients is known, so that it is none of these.
     """
     types = brief(" and ".join(dict.fromkeys(str(column.dtype) for column in columns)), 30)
     if len(columns) == 1:
         words = f"has no numbers but {types}; encode it as numbers, or leave it out with data.feature_columns; "
         words += "pandas.get_dummies encodes texts"
-        clients = "if it says whose sample a row is, choose it with data.client_column"
+        clients = "if it names the client of each row, choose it with data.client_column"
     else:
         words = f"have no numbers but {types}; encode them (pandas.get_dummies), or leave them out with data.feature_columns"
         clients = "if one is that of the clients: data.client_column"

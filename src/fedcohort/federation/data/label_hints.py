@@ -1,4 +1,4 @@
-"""What labels are that are no integers, and what to do about it, in words."""
+"""Messages about labels that are not integers: what they are, and what to do about it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Packages of networks whose code is trusted to do nothing but compute."""
+"""Packages of networks whose code is trusted to compute only, without side effects."""
 
 from collections.abc import Iterable
 

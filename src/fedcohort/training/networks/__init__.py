@@ -1,1 +1,1 @@
-"""What a network is like for local training: random layers, mixed samples, buffers, memory layout, entries of its models."""
+"""Properties of networks on which local training depends: random layers, mixed samples, buffers, memory layout, omitted entries."""
