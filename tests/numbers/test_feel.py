@@ -88,6 +88,13 @@ def test_edges_of_the_probabilities() -> None:
     assert scheduling(np.array([3.0]), np.array([2.0]), 0.5)[0].tolist() == [1.0]
 
 
+@pytest.mark.parametrize("times", [(1.0, 1e-12, 5.0), (1.0, 4.0, 2.0)])
+def test_importances_whose_squares_are_0_do_not_count(times: tuple[float, ...]) -> None:
+    q, multiplier = scheduling(np.array([1.0, 1e-200, 1e-320]), np.array(times), 0.5)
+    assert q.tolist() == [1.0, 0.0, 0.0]
+    assert np.isfinite(multiplier)
+
+
 # --- the strategy ----------------------------------------------------------------------------------------------------------
 
 SIZES = [10, 20, 30, 40]
@@ -110,6 +117,16 @@ def test_what_is_asked_and_how_it_is_scaled() -> None:
     np.testing.assert_allclose(the_why(cohort).scores, expected)
     larger = ready().select(a_round(2, 4, norms=100 * np.array(NORMS), upload_times=[7.0, 14.0, 21.0, 42.0]))
     np.testing.assert_allclose(the_why(larger).scores, expected)  # units do not matter
+
+
+@pytest.mark.parametrize("norm", [1e200, 1e299, 1e300, 1e-320, np.inf])
+@pytest.mark.parametrize("time", [0.0, 1e-320, 1.0, 1e308, -1.0, np.inf])
+def test_one_client_with_impossible_answers_does_not_end_the_run(norm: float, time: float) -> None:
+    speeds = [[1.0, time], *[[1.0, 1.0]] * 3]
+    for norms in ([norm, 3.0, 2.0, 1.0], [4.0, norm, 2.0, 1.0]):
+        cohort = ready(upload="asked").select(a_round(2, 4, norms=norms, speeds=speeds))
+        assert cohort.weights is not None
+        assert np.isfinite(cohort.weights).all()
 
 
 def test_upload_times_are_asked_for() -> None:

@@ -42,6 +42,8 @@ __all__ = ["FEEL", "scheduling"]
 
 LARGEST_NORM = 1e300
 """Norm that no gradient reaches; sums of smaller ones are finite."""
+SMALLEST_IMPORTANCE = 1e-100
+"""Share of the largest importance below which a client counts as without importance: the squares of smaller ones are 0."""
 
 
 @parameters
@@ -135,7 +137,7 @@ def scheduling(importance: Values, times: Values, rho: float) -> tuple[Values, f
     (array([0.491132, 0.298643, 0.210226]), 0.01822)
     """
     a, cost = np.sqrt(rho) * importance, (1 - rho) * times
-    positive = a > 0
+    positive = a > SMALLEST_IMPORTANCE * a.max()
     least = cost[positive].min()
     above, a_positive = cost[positive] - least, a[positive]
 
