@@ -193,6 +193,10 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
     ),
     "not bytes of a message": (lambda m, _: reply_message(b"\x80\x04pickle", m), "malformed: its bytes cannot be read"),
     "another version": (changed(lambda words: words.update(version=7)), "malformed: it has version 7"),
+    "an empty tensor as version": (
+        changed(lambda words: words.update(version=torch.zeros(0))),
+        "malformed: it has version",
+    ),
     "wrongly shaped": (set_first(lambda x: x[:1]), "malformed: tensor"),
     "another dtype": (set_first(lambda x: x.double()), "float64"),
     "another tensor": (of_model(rename), "malformed: its tensors are not those of the model"),
@@ -405,6 +409,96 @@ def test_a_round_is_not_free_again_with_another_model() -> None:
     ):
         said = unpack(site.handle(pack(request | changed)))
         assert said["refused"] == "the site's budget of 1 rounds is used up"
+
+
+def kept_request(algorithm: Any, kind: str) -> dict[str, Any]:
+    """A request about the first site's clients."""
+    kept: list[dict[str, Any]] = []
+
+    def keeping(position: int, message: Message, reply: Message) -> Message:
+        kept.extend([words_of(message)] if position == 0 else [])
+        return reply
+
+    engine = engine_on(grid(algorithm, {"tamper": keeping}), algorithm)
+    updates(engine, algorithm=algorithm)
+    engine.answer(engine.initial_model(), 1, LocalLoss(), CLIENTS)
+    engine.close()
+    return next(words for words in kept if words["kind"] == kind)
+
+
+def test_a_memory_that_a_training_begins_with_is_not_replaced() -> None:
+    """Otherwise the same work would begin with another memory each time, and send other updates, without a further round."""
+    algorithm, spent = ControlVariates(), Spent(Budget(rounds=2))
+    request = kept_request(algorithm, "train")
+    [site, *_] = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, algorithm), spent=spent)
+    assert "refused" not in unpack(site.handle(pack(request | {"made": "a"})))
+    begun = [client | {"memory": "a"} for client in request["clients"]]
+    said = unpack(site.handle(pack(request | {"clients": begun, "made": "a"})))
+    assert "memory 'a' would be replaced by the training that begins with it" in said["refused"]
+    assert spent.rounds == 1
+    first, second = (site.handle(pack(request | {"clients": begun, "made": made})) for made in ("b", "c"))
+    assert spent.rounds == 2
+    assert unpack(first)["clients"][0]["state"].keys() == unpack(second)["clients"][0]["state"].keys()
+    states = [pack(unpack(said)["clients"][0]["state"]) for said in (first, second)]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [("owner_policy", "what it has spent of its budget"), ("memory_versions", "the memory of a client")],
+)
+def test_a_site_whose_disk_is_full_says_so_and_goes_on(
+    module: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    algorithm, spent = ControlVariates(), Spent(Budget(rounds=1), tmp_path / "spent.json")
+    request = pack(kept_request(algorithm, "train"))
+    [site, *_] = sites_of(
+        FEDERATION,
+        SITES,
+        lambda _: (Mlp(hidden=8), TRAINING, algorithm),
+        spent=spent,
+        memories=MemoryVersions(tmp_path),
+    )
+    caplog.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"fedcohort.flower.sites.{module}.replace_file", full)
+        said = unpack(site.handle(request))
+    assert said["refused"] == f"the site cannot write {words} (No space left on device)"
+    [line] = caplog.records
+    assert line.exc_info is None
+    assert "refused" not in unpack(site.handle(request)), "the same work costs no further round"
+    assert spent.rounds == Spent(Budget(), tmp_path / "spent.json").rounds == 1
+
+
+OTHER_MODELS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
+    "another number format": (
+        lambda model: model.update({name: value.double() for name, value in model.items()}),
+        r"is float64 \[8\] in the model of the server, and float32 \[8\] in the network here",
+    ),
+    "another shape": (
+        lambda model: model.update({name: value[:1] for name, value in model.items()}),
+        r"is float32 \[1\] in the model of the server, and float32 \[8\] in the network here",
+    ),
+    "an entry less": (lambda model: model.pop(min(model)), r"is missing in the model of the server, and float32 \[8\]"),
+    "an entry more": (
+        lambda model: model.update(another=torch.zeros(2)),
+        r"'another' is float32 \[2\] in the model of the server, and missing in the network here",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+@pytest.mark.parametrize("kind", ["train", "ask"])
+def test_a_model_that_is_not_of_the_sites_network_is_refused(kind: str, name: str) -> None:
+    """Compiled steps do not check the shapes of a model: a wrong one could end the owner's process, or be trained on."""
+    change, message = OTHER_MODELS[name]
+    request = kept_request(FedAvg(), kind)
+    change(request["model"])
+    [site, *_] = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()))
+    assert re.search(message, unpack(site.handle(pack(request)))["refused"])
 
 
 def test_the_owners_log_has_one_line_for_each_request(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.errors import UsageError
 
-__all__ = ["check_sums", "check_trained", "sums_of"]
+__all__ = ["check_model", "check_sums", "check_trained", "sums_of"]
 
 TOLERANCE = 1e-4
 """Largest difference, relative to the norm of the parameter: initial weights are rounded in other ways on other processors."""
@@ -71,6 +71,30 @@ def check_trained(at_server: Collection[str], trainable: Collection[str], entrie
             f"model: the parameter {name!r} has requires_grad = {here} here and {not here} at the server; build the network with the "
             "same parameters frozen at both"
         )
+
+
+def check_model(received: ModelState, own: ModelState) -> None:
+    """Compare a model that the server sends with the network here. Compiled steps read a model without checks of their own.
+
+    Args:
+        received: the model.
+        own: a model of the network here.
+
+    Raises:
+        UsageError: an entry is missing, is not of the network, or has another shape or number format.
+    """
+    for name in sorted({*received} | {*own}):
+        server, here = (_form(model.get(name)) for model in (received, own))
+        if server != here:
+            raise UsageError(
+                f"model: {name!r} is {server} in the model of the server, and {here} in the network here; build the same network at "
+                "both"
+            )
+
+
+def _form(value: Tensor | None) -> str:
+    """Number format and shape of an entry."""
+    return "missing" if value is None else f"{value.dtype} {list(value.shape)}".removeprefix("torch.")
 
 
 def _sums(value: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedcohort.core.files.durable_files import replace_file
 from fedcohort.core.files.state_files import CorruptState, load_state, pack, unpack
+from fedcohort.flower.sites.owner_policy import keeping
 from fedcohort.flower.sites.protocol import BadMessage
 from fedcohort.training.client_memories import Memory
 
@@ -54,7 +55,12 @@ class MemoryVersions:
             return None
 
     def put(self, run: str, client: str, version: str, begun_with: str, memory: Mapping[str, object]) -> None:
-        """Keep a new version, and the one that it began with; the oldest of the others are dropped."""
+        """Keep a new version, and the one that it began with; the oldest of the others are dropped.
+
+        Raises:
+            BadMessage: the name of the run or of the version cannot be used.
+            Refused: it cannot be written.
+        """
         place = self._place(run, client)
         _check(version)
         data = pack(memory)
@@ -66,8 +72,9 @@ class MemoryVersions:
                 del versions[name]
             return
         folder = self._folder / place
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / f"{version}.safetensors", data)
+        with keeping("the memory of a client"):
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / f"{version}.safetensors", data)
         by_age = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
         for name in _superfluous([path.stem for path in by_age], begun_with):
             (folder / f"{name}.safetensors").unlink(missing_ok=True)

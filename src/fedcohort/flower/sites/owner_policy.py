@@ -2,7 +2,8 @@
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,11 +13,27 @@ from fedcohort.core.files.durable_files import replace_file
 from fedcohort.core.words.report_names import REPORTS
 from fedcohort.selection import QUESTIONS, Question
 
-__all__ = ["Allowed", "Budget", "Refused", "Spent"]
+__all__ = ["Allowed", "Budget", "Refused", "Spent", "keeping"]
 
 
 class Refused(Exception):  # noqa: N818 - an answer to the server, not an error
-    """A request that the owner does not allow; the text says what is missing."""
+    """A request that the owner does not allow, or that the site cannot answer now; the text says why."""
+
+
+@contextmanager
+def keeping(what: str) -> Iterator[None]:
+    """Write something that a site has to keep.
+
+    Args:
+        what: what is written, for the message.
+
+    Raises:
+        Refused: it cannot be written, as on a full disk. The site goes on, and answers when there is space again.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"the site cannot write {what} ({error.strerror or type(error).__name__})") from None
 
 
 @dataclass(frozen=True)
@@ -170,4 +187,5 @@ class Spent:
     def _keep(self) -> None:
         if self.path is not None:
             names: Iterable[str] = ("rounds", "answers", "bytes", "last_round", "last_work")
-            replace_file(self.path, json.dumps({name: getattr(self, name) for name in names}).encode())
+            with keeping("what it has spent of its budget"):
+                replace_file(self.path, json.dumps({name: getattr(self, name) for name in names}).encode())

@@ -48,7 +48,8 @@ def unpacked(data: bytes, largest: int | None = None) -> "Words":
         words = Words(unpack(data), "message")
     except Exception as error:  # damaged bytes can raise any error
         raise BadMessage(f"its bytes cannot be read ({type(error).__name__})") from None
-    if (version := words.values.get("version")) != VERSION:
+    version = words.values.get("version")
+    if type(version) is not int or version != VERSION:  # a tensor may not even be comparable
         raise BadMessage(f"it has version {str(version)[:20]} of the messages, not {VERSION}")
     return words
 

@@ -18,7 +18,7 @@ from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.sites.answer_log import answer_line
-from fedcohort.flower.sites.frozen_sums import check_sums, check_trained
+from fedcohort.flower.sites.frozen_sums import check_model, check_sums, check_trained
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
@@ -68,6 +68,7 @@ class Site:
         self.spent = Spent(Budget()) if spent is None else spent
         self.memories = MemoryVersions() if memories is None else memories
         self._engines: dict[str, LocalEngine] = {}
+        self._layout: ModelState = {}  # of the engine's models, without their numbers
         self._lock = threading.Lock()
 
     def handle(self, request: bytes) -> bytes:
@@ -155,6 +156,7 @@ class Site:
         self.allowed.check_question(question)
         engine, names = self._engine(request)
         t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
+        check_model(model, self._layout)
         self.spent.answer(len(asked))
         self._load_memories(request, engine, asked)
         stub = ReceivedGroups(request.groups("received"))
@@ -182,14 +184,16 @@ class Site:
         """Updates of some clients, or the error of each client that has none."""
         self.allowed.check_training()
         run, t, model = request.text("run"), request.count("round"), request.tensors("model")
-        received = request.groups("received")
+        received, version = request.groups("received"), request.text("made")
+        if version in [words.text("memory") for words in request.parts("clients")]:
+            raise BadMessage(f"memory {version!r} would be replaced by the training that begins with it")
         self._count_round(request, run, t, {"model": model, "received": received})
         begin = time.monotonic()
         engine, names = self._engine(request)
+        check_model(model, self._layout)
         asked = self._asked(request, names)
         lost = self._load_memories(request, engine, asked)
         able = [client for client in asked if client not in lost]
-        version = request.text("made")
         trained: dict[int, Update | str] = {}
         stub = ReceivedGroups(received)
         try:
@@ -292,7 +296,8 @@ class Site:
         key = _digest(setup.values)
         if key not in self._engines:
             self.close()
-            self._engines[key] = self._new_engine(setup, federation_of(setup, names, self.clients))
+            engine = self._new_engine(setup, federation_of(setup, names, self.clients))
+            self._engines[key], self._layout = engine, {k: v.to("meta") for k, v in engine.initial_model().items()}
         return self._engines[key], names
 
     def _new_engine(self, setup: Words, federation: Federation) -> LocalEngine:
