@@ -66,4 +66,5 @@ def test_every_column_of_the_tables_of_a_run_is_explained(tmp_path: Path) -> Non
     for name in ("rounds", "clients", "ledger"):
         explained = page.partition(f"| `run.{name}` | |")[2].partition("\n\n")[0]
         columns = {*getattr(run, name).columns} - {"round"}  # with the rounds
-        assert [column for column in sorted(columns) if not re.search(rf"`[^`]*\b{column}\b[^`]*`", explained)] == [], name
+        missing = [column for column in sorted(columns) if not re.search(rf"`[^`]*\b{column}\b[^`]*`", explained)]
+        assert missing == [], name
