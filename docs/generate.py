@@ -38,6 +38,7 @@ from fedcohort.federation.data.datasets import Dataset
 from fedcohort.federation.data.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
+from fedcohort.record.round_rows import ClientRow, LedgerRow, RoundRow
 from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Progress, Round, Selector, Why
 from fedcohort.training.stopping_rules import RULES
@@ -51,7 +52,7 @@ SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
     "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md", "performance.md",
-    "atlas.md", "cluster.md", "diagnoses.md",
+    "atlas.md", "cluster.md", "diagnoses.md", "compare-strategies.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -243,6 +244,12 @@ def attributes(cls: type) -> str:
     lines = [f"| `{cls.__name__}` | |", "|---|---|"]
     lines += [f"| `{name}` | {prose(' '.join(words.split()))} |" for name, words in entries]
     return "\n".join(lines)
+
+
+def run_tables() -> str:
+    """The columns of the tables of a run."""
+    rows = {"run.rounds": RoundRow, "run.clients": ClientRow, "run.ledger": LedgerRow}
+    return "\n\n".join(attributes(cls).replace(f"`{cls.__name__}`", f"`{name}`", 1) for name, cls in rows.items())
 
 
 def contract(*classes: type) -> str:
@@ -599,6 +606,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "returned": lambda: "\n\n".join(attributes(cls) for cls in (Cohort, Why)),
     "update": lambda: "\n\n".join(attributes(cls) for cls in (Update, Members)),
     "problem": lambda: attributes(Problem),
+    "run tables": run_tables,
     "progress": lambda: attributes(Progress),
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),

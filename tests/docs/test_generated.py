@@ -1,11 +1,14 @@
 """The parts of the pages that are generated from the code are complete and up to date."""
 
+import re
 import runpy
+from pathlib import Path
 
 import pytest
 from results import result_file
 from results.descriptions import DESCRIPTIONS
 
+import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
@@ -55,3 +58,13 @@ def test_the_complete_experiment_file_equals_the_defaults(tmp_path) -> None:
     complete = blocks(DOCS / "experiment-file.md")[-1]
     (tmp_path / "complete.toml").write_text(complete.text, encoding="utf-8")
     assert load(tmp_path / "complete.toml") == Experiment()
+
+
+def test_every_column_of_the_tables_of_a_run_is_explained(tmp_path: Path) -> None:
+    run = fedcohort.run(Experiment(rounds=1), seed=0, runs=tmp_path)
+    page = read(DOCS / "compare-strategies.md")
+    for name in ("rounds", "clients", "ledger"):
+        explained = page.partition(f"| `run.{name}` | |")[2].partition("\n\n")[0]
+        columns = {*getattr(run, name).columns} - {"round"}  # with the rounds
+        missing = [column for column in sorted(columns) if not re.search(rf"`[^`]*\b{column}\b[^`]*`", explained)]
+        assert missing == [], name

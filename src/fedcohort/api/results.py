@@ -27,6 +27,8 @@ __all__ = ["Advice", "Comparison", "Race", "Row", "Run"]
 class Run(record.Run):
     """A run directory, open for reading. A notebook displays its results and a chart; :meth:`report` gives the whole page.
 
+    The guide "Compare strategies, and query the runs" lists the columns of :attr:`rounds`, :attr:`clients` and :attr:`ledger`.
+
     Attributes:
         path: the directory.
     """

@@ -20,12 +20,17 @@ class ClientRow:
     """One selected client of a round.
 
     Attributes:
+        client: id of the client.
         status: admitted, declined, failed, late or diverged; ``detail`` gives the reason.
-        duration: simulated time.
+        num_samples: training samples of the client.
+        steps: mini-batches that it trained on, also if its update did not arrive.
+        duration: time that it needed, in the unit of ``round_time``, also beyond a deadline; NaN if it is unknown.
         weight: the update's share of the total weight of all admitted updates.
+        loss: mean cross-entropy (or squared error) of its mini-batches during training; NaN without an update.
+        accuracy: its accuracy on its training samples during the last local epoch, in [0, 1]; NaN without an update.
         coefficient: the factor with which the update entered the model, w + Σ c_i Δ_i; NaN if the algorithm has no such factor. With
             normalized weights and without damping it is ``weight``.
-        reports: numbers that not every client reports, such as ``q_hat``.
+        reports: one column for each number that not every client reports, such as ``q_hat``.
     """
 
     client: int
@@ -52,8 +57,8 @@ class LedgerRow:
     Attributes:
         kind: ``training``, or the name of a question.
         messages: number of messages, in both directions.
-        bytes_down, bytes_up: uncompressed payload.
-        passes: forward passes over a client's training data, summed over clients.
+        bytes_down, bytes_up: uncompressed payload that the server sent to clients, and received from them.
+        passes: forward passes over a client's training data, summed over clients; an epoch of training counts as three.
         seconds: wall time of the simulator.
         discloses: what the server learned about each client.
     """
@@ -88,8 +93,24 @@ class Reasons:
 
 @dataclass
 class RoundRow:
-    """Everything that is recorded of one round, except the checkpoint. Accuracies are fractions, losses are mean cross-entropies, and
-    ``own_measures`` are those of ``measures.extra`` by name."""
+    """Everything that is recorded of one round, except the checkpoint.
+
+    The other attributes than those below are rows of other tables. With numeric labels, accuracies are R², and losses are squared
+    errors.
+
+    Attributes:
+        round: the round, from 1; the index of the table.
+        available, selected, trained, admitted: number of clients that got this far.
+        simulated_time: simulated time at the end of the round; seconds of wall time if real machines trained.
+        round_time: how long the round took, in the same unit.
+        steps: mini-batches of all selected clients.
+        test_accuracy, test_loss: accuracy in [0, 1] and mean cross-entropy of the new model on the test set; NaN if it was not tested.
+        validation_accuracy, validation_loss: the same on the server's validation set.
+        local_accuracy, train_loss: means of ``accuracy`` and ``loss`` over the clients that trained, each with its own model.
+        class_accuracy: a list with the test accuracy of each class.
+        note: what was special about the choice or the result, in words.
+        own_measures: one column for each measure of ``measures.extra``, with its name.
+    """
 
     round: int
     available: int

@@ -88,7 +88,7 @@ def check_choice(columns: Columns, label: str, client: str | None, where: str) -
 def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], list[str] | None]:
     """The labels in a column, and the names of the classes.
 
-    Integers are labels as they are. Different texts are classes, in alphabetical order, and so are the truth values.
+    Integers are labels as they are. Different texts are classes, in the order of their Unicode characters, and so are truth values.
 
     Returns:
         Labels int64 [N]; the class names, or None for labels that are numbers.
