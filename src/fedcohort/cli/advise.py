@@ -19,6 +19,7 @@ from fedcohort.cli.play_runs import grid_of
 from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.durable_files import write_named_file
 from fedcohort.core.files.paths import check_target, check_writable
 
 __all__ = ["advise"]
@@ -106,7 +107,7 @@ def advise(
         over=grid_of(over),
     )
     if save is not None:
-        _save(save, planned.twin.experiment.to_toml())
+        write_named_file(save, planned.twin.experiment.to_toml(), f"--save {save}")
     if no_race:
         made = planned.without_race()
     else:
@@ -119,9 +120,3 @@ def advise(
     screen.print(terminal.advice(made, screen.width))
     if not no_race:
         echo(f"Runs: {runs}")
-
-
-def _save(file: str, text: str) -> None:
-    from pathlib import Path
-
-    Path(file).write_text(text, encoding="utf-8")

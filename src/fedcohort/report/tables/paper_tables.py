@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core.errors import UsageError
-from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.durable_files import write_named_file
 from fedcohort.core.files.paths import check_target
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import ACCURACY, ScoreStyle
@@ -296,9 +295,5 @@ def _written(text: str, file: str | Path | None) -> str:
     """
     if file is not None:
         check_target(file, "file =")
-        try:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-            replace_file(Path(file), text.encode(errors="backslashreplace"))
-        except OSError as error:
-            raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from None
+        write_named_file(file, text, str(file))
     return text
