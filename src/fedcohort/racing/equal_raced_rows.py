@@ -26,7 +26,7 @@ def about_equal_rows(rows: Sequence[RacedRow], style: ScoreStyle) -> str:
         ("every common seed", shorter),
     ):
         found += equal_findings([checked for alike in own for checked in _over_common_seeds(alike)], style, seeds)
-    return " ".join(f"{one.about}{one.text}. Try: {one.advice}." for one in found)
+    return " ".join(one.sentences for one in found)
 
 
 def _sets(rows: Sequence[RacedRow]) -> list[list[RacedRow]]:

@@ -2,9 +2,9 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
@@ -22,7 +22,7 @@ from fedcohort.report.page import framed, page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.report.tables.paper_tables import measured_columns
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
-from fedcohort.study.verdicts import BASELINE, with_intervals
+from fedcohort.study.verdicts import BASELINE, verdict_heading, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -72,17 +72,6 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
     return export(chosen_figures(charts, list(only), "only = "), folder, suffix, paper(columns))
 
 
-def _verdict_head(records: Sequence[Mapping[str, Any]]) -> str:
-    """The heading of the verdicts, which says if p-values are corrected for several rows."""
-    judged = sum(row["verdict"] != BASELINE for row in records)
-    return "verdict, p (Holm)" if judged > 1 else "verdict, p"
-
-
-def _problems(compared: "Comparison") -> list[str]:
-    """What is wrong with the runs, and what to try, a sentence or two for each finding."""
-    return [f"{finding.about}{finding.text}. Try: {finding.advice}." for finding in compared.health]
-
-
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
     table = compared_rows(compared)
@@ -94,7 +83,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         "strategy",
         f"test {score.name}",
         f"difference{' [95% interval]' * with_intervals(records)}",
-        _verdict_head(records),
+        verdict_heading(records),
         *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
         *(["target"] if several else []),
         f"rounds to {compared.goal}",
@@ -123,7 +112,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     of_rows = over_seeds(seeds, (len(row.runs) for row in compared.counted))
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation {of_rows}"
     notes = [
-        *_problems(compared),
+        *(finding.sentences for finding in compared.health),
         compared.note,
         about_federations(compared),
         about_planned(compared),

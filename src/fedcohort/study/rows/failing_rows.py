@@ -78,6 +78,11 @@ class Finding:
         more = f" and {left} more row{'s' * (left > 1)}" if left > 0 else ""
         return f"{shown}{more}: " if self.rows else ""
 
+    @property
+    def sentences(self) -> str:
+        """The rows, what is wrong, and what to try."""
+        return f"{self.about}{self.text}. Try: {self.advice}."
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
