@@ -131,7 +131,7 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hi
     without = "over clients" in hidden, lowest in hidden
     if all(without) or not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
-    name = "score" if compared.score.numeric else compared.score.name
+    name = compared.score.of_client
     own = f"{name} on each client's own {own_samples(compared)}"
     about = (
         "mean of the 10% of the clients with the lowest"
@@ -265,7 +265,7 @@ def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -
         epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
         often = " or ".join(map(str, epochs))
         yield (
-            f"Personal models: {'score' if compared.score.numeric else compared.score.name}{compared.score.in_unit} on each client's "
+            f"Personal models: {compared.score.of_client}{compared.score.in_unit} on each client's "
             f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
             f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
             f"{about_diverged(row['worst_personal_accuracy'] for row in rows)}"

@@ -274,7 +274,7 @@ def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _about_clients(score: ScoreStyle, own: str, worst: str) -> str:
     """What the columns about the accuracy of clients on their ``own`` samples are, in sentences."""
-    name = "score" if score.numeric else score.name
+    name = score.of_client
     lowest = "mean of the tenth of the clients" if worst == "worst tenth" else "that of the client"
     return (
         f"Over clients: {name} on each client's own {own}, mean and standard deviation over clients; {worst}: {lowest} with the "

@@ -175,13 +175,12 @@ def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) 
 def results(label: str, runs: "Sequence[Result]", findings: "Sequence[Finding]" = (), width: int = WIDE) -> Group:
     """The results of a row, one line for each seed, and what is wrong with its runs."""
     score = score_style(run.labels for run in runs)
-    local = "score" if score.numeric else "accuracy"
     columns = [
         Column("seed", [str(run.seed) for run in runs]),
         Column(f"final\n{score.name}", [score.value(run.accuracy) for run in runs]),
         Column(f"best\n{score.name}", [score.value(run.best_accuracy) for run in runs]),
         Column("early\nstop", [score.value(run.early_stop_accuracy) for run in runs], 4),
-        Column(f"local\n{local}", [score.value(run.local_accuracy) for run in runs], 3),
+        Column(f"local\n{score.of_client}", [score.value(run.local_accuracy) for run in runs], 3),
         *_own_measures([run.own_measures for run in runs]),
         Column("Jain", [index(run.jain) for run in runs]),
         Column("Jain of\nchance", [index(run.jain_random) for run in runs], 2),
