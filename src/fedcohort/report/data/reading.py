@@ -11,7 +11,7 @@ from fedcohort.record import Portrait, Run
 from fedcohort.report.data.client_rounds import ClientRounds
 from fedcohort.report.figures.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
-from fedcohort.study.run_measures import Personal, bytes_per_round, clients_with_data, measured_of
+from fedcohort.study.run_measures import bytes_per_round, clients_with_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,11 +82,6 @@ class Reading:
     def client_accuracy(self) -> "pd.DataFrame":
         """Accuracy of the model on each client's own data, rounds × clients; empty if it was not measured."""
         return self.run.client_accuracy.loc[: self.num_rounds]
-
-    @cached_property
-    def personal(self) -> Personal:
-        """The last measured accuracy of the clients' personal models; NaN if it was not measured."""
-        return measured_of(self.run).personal
 
     @property
     def num_clients(self) -> int:
