@@ -12,7 +12,12 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import Story, gather
-from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_references
+from fedcohort.report.notes.comparison_notes import (
+    about_error,
+    about_federations,
+    about_personal,
+    about_references,
+)
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.seed_notes import over_seeds
 from fedcohort.report.notes.unranked_rows import about_planned
@@ -119,6 +124,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),
+        about_personal(compared, records),
         about_error(compared.own_measures, score),
         compared.about_counted,
         compared.about_targets + about_reached(numbers_reached(records)) + about_not_reached(records),

@@ -24,6 +24,7 @@ __all__ = [
     "about_error",
     "about_federations",
     "about_intervals",
+    "about_personal",
     "about_references",
     "about_scores",
     "difference_to_references",
@@ -60,11 +61,9 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
                 *([] if "Jain" in hidden else [_about_chance(rows, compared.about_chance)]),
             ]
         ),
-        *(
-            []
-            if {"personal models", f"personal, {in_comparison(compared)}"} <= set(hidden)
-            else _about_personal(compared, rows)
-        ),
+        ""
+        if {"personal models", f"personal, {in_comparison(compared)}"} <= set(hidden)
+        else about_personal(compared, rows),
         about_own_versions(compared),
         *_about_algorithms(compared),
         about_questions(
@@ -258,18 +257,19 @@ def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
     return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average{among}."
 
 
-def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A note on what personal models are, if they were measured."""
-    if not all(math.isnan(row["personal_accuracy"]) for row in rows):
-        worst = in_comparison(compared)
-        epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
-        often = " or ".join(map(str, epochs))
-        yield (
-            f"Personal models: {compared.score.of_client}{compared.score.in_unit} on each client's "
-            f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
-            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
-            f"{about_diverged(row['worst_personal_accuracy'] for row in rows)}"
-        )
+def about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    """What personal models are, in sentences; empty if they were not measured."""
+    if all(math.isnan(row["personal_accuracy"]) for row in rows):
+        return ""
+    worst = in_comparison(compared)
+    epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
+    often = " or ".join(map(str, epochs))
+    return (
+        f"Personal models: {compared.score.of_client}{compared.score.in_unit} on each client's "
+        f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
+        f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
+        f"{about_diverged(row['worst_personal_accuracy'] for row in rows)}"
+    )
 
 
 def _about_algorithms(compared: "Comparison") -> Iterator[str]:

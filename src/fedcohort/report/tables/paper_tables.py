@@ -11,7 +11,13 @@ from fedcohort.core.files.durable_files import write_named_file
 from fedcohort.core.files.paths import check_target
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import ACCURACY, ScoreStyle
-from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_scores, own_samples
+from fedcohort.report.notes.comparison_notes import (
+    about_error,
+    about_federations,
+    about_personal,
+    about_scores,
+    own_samples,
+)
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.own_versions import about_own_versions
 from fedcohort.report.notes.seed_notes import over_seeds
@@ -70,6 +76,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
     notes = [
+        about_personal(compared, records),
         about_error(compared.own_measures, compared.score),
         about_different_seeds(compared),
         about_federations(compared),
