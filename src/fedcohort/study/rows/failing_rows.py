@@ -43,14 +43,17 @@ SHOWN = 4
 """Largest number of rows that a finding names."""
 
 
+NO_TARGET = Target(math.nan, "")
+
+
 @dataclass(frozen=True)
 class Checked:
     """A row with its runs, the number of them that reached the target, and the target."""
 
     label: str
     runs: Sequence[Measured]
-    reached: int
-    target: Target
+    reached: int = 0
+    target: Target = NO_TARGET
 
 
 @dataclass(frozen=True)
