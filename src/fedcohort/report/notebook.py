@@ -21,7 +21,6 @@ from fedcohort.report.notes.comparison_notes import (
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.seed_notes import over_seeds
 from fedcohort.report.notes.unranked_rows import about_planned
-from fedcohort.report.notes.worst_clients import in_comparison
 from fedcohort.report.notes.worst_clients import worst as worst_of
 from fedcohort.report.page import framed, page
 from fedcohort.report.tables.compared_rows import compared_rows
@@ -83,7 +82,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     records, score = [table[i] for i in compared.in_groups], compared.score
     targets = [score.value(row["target_accuracy"]) for row in records]
     several = len(set(targets)) > 1
-    measured = measured_columns(records, compared.own_measures, score, in_comparison(compared))
+    measured = measured_columns(compared, records)
     heads = [
         "strategy",
         f"test {score.name}",
