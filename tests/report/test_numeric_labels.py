@@ -65,7 +65,9 @@ def test_the_mean_absolute_error_is_explained_where_its_column_is(tmp_path: Path
     assert "mae, " in hidden
     assert about not in " ".join(narrow.split())
     assert about in compared.to_latex()
-    assert about in str(compared._repr_mimebundle_()["text/html"])
+    displayed = str(compared._repr_mimebundle_()["text/html"])
+    assert about in displayed
+    assert 'alt="Test R² over rounds"' in displayed
 
 
 def diverging(*rates: float) -> fedcohort.Experiment:

@@ -175,7 +175,8 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, referenc
     png = _chart(runs, name, reference, note)
     if not png:
         return content
-    image = f'<img alt="Test accuracy over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
+    score = score_style(run.labels for run in runs).name
+    image = f'<img alt="Test {score} over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
     html = str(content["text/html"]).removesuffix("</div>")
     return {**content, "text/html": f"{html}{image}</div>", "image/png": png}
 
