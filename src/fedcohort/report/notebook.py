@@ -13,6 +13,7 @@ from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import Story, gather
 from fedcohort.report.notes.comparison_notes import (
+    about_clients,
     about_error,
     about_federations,
     about_personal,
@@ -123,6 +124,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),
+        about_clients(compared, records),
         about_personal(compared, records),
         about_error(compared.own_measures, score),
         compared.about_counted,

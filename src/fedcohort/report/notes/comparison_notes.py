@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison, Row
 
 __all__ = [
+    "about_clients",
     "about_error",
     "about_federations",
     "about_intervals",
     "about_personal",
     "about_references",
-    "about_scores",
     "difference_to_references",
     "notes",
-    "own_samples",
 ]
 
 
@@ -50,7 +49,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         about_federations(compared),
         about_planned(compared),
         _about_accuracy(compared),
-        _about_clients(compared, rows, hidden),
+        about_clients(compared, rows, hidden),
         compared.about_verdicts,
         about_judged(compared),
         "" if "mae" in hidden else about_error(compared.own_measures, compared.score),
@@ -116,7 +115,7 @@ def about_federations(compared: "Comparison") -> str:
     )
 
 
-def own_samples(compared: "Comparison") -> str:
+def _own_samples(compared: "Comparison") -> str:
     """The samples of clients on which their accuracy is measured."""
     tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
     if tested == {True}:
@@ -124,20 +123,20 @@ def own_samples(compared: "Comparison") -> str:
     return "data" if True in tested else "held-out or training data"
 
 
-def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str]) -> str:
-    """What the accuracy over clients is measured on."""
+def about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> str:
+    """What the columns of the accuracy over clients are, in sentences; empty if it was not measured, or both are ``hidden``."""
     lowest = in_comparison(compared)
     without = "over clients" in hidden, lowest in hidden
     if all(without) or not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
     name = compared.score.of_client
-    own = f"{name} on each client's own {own_samples(compared)}"
+    own = f"{name} on each client's own {_own_samples(compared)}"
     about = (
         "mean of the 10% of the clients with the lowest"
         if lowest == "worst tenth"
         else "that of the client with the lowest"
     )
-    rest = about_scores(compared.score)
+    rest = _about_scores(compared.score)
     if not without[1]:
         rest = about_worst(numbers_of_clients(compared)) + rest
     if without[0]:
@@ -153,7 +152,7 @@ def about_error(measures: Collection[str], score: ScoreStyle) -> str:
     return "mae: mean absolute error on the test set, in the units of the labels."
 
 
-def about_scores(score: ScoreStyle) -> str:
+def _about_scores(score: ScoreStyle) -> str:
     """What the score of a client is if labels are numbers, with a space before it; empty for classes."""
     if not score.numeric:
         return ""

@@ -12,11 +12,10 @@ from fedcohort.core.files.paths import check_target
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.notes.comparison_notes import (
+    about_clients,
     about_error,
     about_federations,
     about_personal,
-    about_scores,
-    own_samples,
 )
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.own_versions import about_own_versions
@@ -205,10 +204,9 @@ def _caption(compared: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
     if any(math.isfinite(row["p_holm"]) for row in rows):
         corrected = f", p corrected by Holm for {comparisons} comparisons" if comparisons > 1 else ""
         sentences.append(f"Verdict: two-sided permutation test of the paired differences{corrected}.")
-    if _measured(rows, "client_accuracy"):
-        sentences.append(_about_clients(score, own_samples(compared), in_comparison(compared)))
     about_targets = compared.about_targets if rows and not math.isnan(compared.targets[0].accuracy) else ""
     notes = [
+        about_clients(compared, rows),
         about_personal(compared, rows),
         about_error(compared.own_measures, score),
         about_different_seeds(compared),
@@ -229,16 +227,6 @@ def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
         return f", with a 95% interval (Student's t){about_cut(rows)}"
     one_seed = any(row["paired_seeds"] == 1 for row in rows if row["reference"] != row["label"])
     return "; one seed gives no interval" if one_seed else ""
-
-
-def _about_clients(score: ScoreStyle, own: str, worst: str) -> str:
-    """What the columns about the accuracy of clients on their ``own`` samples are, in sentences."""
-    name = score.of_client
-    lowest = "mean of the tenth of the clients" if worst == "worst tenth" else "that of the client"
-    return (
-        f"Over clients: {name} on each client's own {own}, mean and standard deviation over clients; {worst}: {lowest} with the "
-        f"lowest {name}.{about_scores(score)}"
-    )
 
 
 def _key(name: str) -> str:
