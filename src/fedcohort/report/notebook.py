@@ -26,7 +26,7 @@ from fedcohort.report.notes.worst_clients import worst as worst_of
 from fedcohort.report.page import framed, page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.report.tables.paper_tables import measured_columns
-from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
+from fedcohort.study.targets import about_cost_marks, shown_cost
 from fedcohort.study.verdicts import BASELINE, verdict_heading, with_intervals
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         about_personal(compared, records),
         about_error(compared.own_measures, score),
         compared.about_counted,
-        compared.about_targets + about_reached(numbers_reached(records)) + about_not_reached(records),
+        compared.about_targets + about_cost_marks(records),
         compared.place,
     ]
     runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}

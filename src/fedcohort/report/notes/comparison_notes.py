@@ -14,7 +14,7 @@ from fedcohort.report.notes.seed_notes import listed, over_seeds
 from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.notes.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.rows.references import clients_data_and_systems
-from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
+from fedcohort.study.targets import about_cost_marks
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         compared.about_verdicts,
         about_judged(compared),
         "" if "mae" in hidden else about_error(compared.own_measures, compared.score),
-        "" if of_target <= set(hidden) else _about_target(compared, rows),
+        "" if of_target <= set(hidden) else compared.about_targets + about_cost_marks(rows),
         " ".join(
             [
                 *([] if without_time else [compared.about_times]),
@@ -228,13 +228,6 @@ NO_SPREAD = "The same difference under every seed gives no interval."
 def _is_constant(row: Mapping[Any, Any]) -> bool:
     """Whether a difference other than 0 is the same under all of several seeds."""
     return math.isfinite(row["difference_low"]) and not with_intervals([row]) and abs(row["difference"]) > 1e-12
-
-
-def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    note = compared.about_targets
-    if all(math.isnan(target.accuracy) for target in compared.targets):
-        return note
-    return note + about_reached(numbers_reached(rows)) + about_not_reached(rows)
 
 
 def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:

@@ -24,7 +24,7 @@ from fedcohort.report.notes.unranked_rows import about_different_seeds, about_pl
 from fedcohort.report.notes.worst_clients import in_comparison
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
+from fedcohort.study.targets import about_cost_marks, shown_cost
 from fedcohort.study.verdicts import about_cut, with_intervals
 
 __all__ = ["escaped", "measured_columns", "to_csv", "to_latex"]
@@ -214,7 +214,7 @@ def _caption(compared: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
         about_planned(compared),
         about_own_versions(compared),
         about_judged(compared),
-        about_targets + about_reached(numbers_reached(rows)) + about_not_reached(rows),
+        about_targets + about_cost_marks(rows),
         compared.note,
         compared.about_counted,
     ]
