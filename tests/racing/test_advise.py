@@ -259,6 +259,11 @@ def test_the_twin_is_an_experiment_that_can_be_raced(folder: Path) -> None:
     assert check("advise", called(folder, "--no-race", "--json"))["race"] is None
 
 
+def test_folders_on_the_way_to_the_file_of_the_twin_are_made(folder: Path) -> None:
+    called(folder, "--no-race", "--save", str(folder / "new" / "deep" / "twin.toml"))
+    assert load(folder / "new" / "deep" / "twin.toml").name
+
+
 def test_the_python_function_says_the_same(folder: Path) -> None:
     options: dict[str, Any] = {"settings": {"rounds": 1}, "strategies": ["uniform", "fedcs"], "max_seeds": 2}
     made = fedcohort.advise(folder / "clients.csv", **options, runs=folder / "runs")

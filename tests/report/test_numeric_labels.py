@@ -65,7 +65,9 @@ def test_the_mean_absolute_error_is_explained_where_its_column_is(tmp_path: Path
     assert "mae, " in hidden
     assert about not in " ".join(narrow.split())
     assert about in compared.to_latex()
-    assert about in str(compared._repr_mimebundle_()["text/html"])
+    displayed = str(compared._repr_mimebundle_()["text/html"])
+    assert about in displayed
+    assert 'alt="Test R² over rounds"' in displayed
 
 
 def diverging(*rates: float) -> fedcohort.Experiment:
@@ -221,9 +223,12 @@ def test_the_axis_of_bars_has_their_beginning_at_0(
 
 def test_a_table_for_a_paper_says_what_the_score_of_a_client_is(tmp_path: Path) -> None:
     """It is no R² of the client's own labels, as the caption said."""
-    caption = to_latex(fedcohort.compare(diverging(0.05), runs=tmp_path))
+    compared = fedcohort.compare(diverging(0.05), runs=tmp_path)
+    caption = to_latex(compared)
     assert "Over clients: score on each client's own held-out or training data" in caption
     assert "Score of a client: 1 $-$ mean squared error in units of the variance of all training labels." in caption
+    displayed = str(compared._repr_mimebundle_()["text/html"])
+    assert "Over clients: score on each client&#x27;s own held-out or training data" in displayed
 
 
 def test_without_a_score_there_is_no_distribution_over_clients(tmp_path: Path) -> None:

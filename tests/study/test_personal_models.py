@@ -1,5 +1,6 @@
 """Personal models: measured for the record, on samples that they were not fine-tuned on; nothing else in the run changes."""
 
+import html
 import json
 import math
 import sqlite3
@@ -254,6 +255,13 @@ def test_means_and_the_worst_tenth_are_in_tables(compared: fedcohort.Comparison)
     measures = terminal.as_text(terminal.summaries(["a"], [over_seeds([run.summary()])]))
     assert f"accuracy of personal models {100 * run.summary().personal_accuracy:.1f}" in " ".join(measures.split())
     json.dumps(compared.to_json(), allow_nan=False)
+
+
+def test_tables_for_papers_and_notebooks_say_what_they_are(compared: fedcohort.Comparison) -> None:
+    """The columns stood there without a word."""
+    says = "Personal models: accuracy in % on each client's left-out training samples after 2 local epochs"
+    assert says.replace("%", r"\%") in compared.to_latex()
+    assert says in html.unescape(str(compared._repr_mimebundle_()["text/html"]))
 
 
 def test_the_report_shows_them_only_if_they_were_measured(compared: fedcohort.Comparison, tmp_path: Path) -> None:

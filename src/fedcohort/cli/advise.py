@@ -6,6 +6,7 @@ from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     Option,
     data_dir_option,
+    file_name,
     jobs_option,
     json_option,
     live_option,
@@ -18,24 +19,9 @@ from fedcohort.cli.output import echo
 from fedcohort.cli.play_runs import grid_of
 from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
-from fedcohort.core.errors import UsageError
-from fedcohort.core.files.paths import check_target, check_writable
+from fedcohort.core.files.durable_files import write_named_file
 
 __all__ = ["advise"]
-
-
-def _experiment_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """The file of the twin, if its name ends in .toml and it can be written.
-
-    Raises:
-        UsageError: the name has another ending, or the file could not be written.
-    """
-    if name is not None:
-        if not name.lower().endswith(".toml"):
-            raise UsageError(f"--save {name}: an experiment is a TOML file; give a name that ends in .toml")
-        check_target(name, "--save")
-        check_writable(name, "--save")
-    return name
 
 
 data_option: Option = click.option(
@@ -47,7 +33,10 @@ data_option: Option = click.option(
 )
 
 save_option: Option = click.option(
-    "--save", metavar="FILE.toml", callback=_experiment_name, help="Also write the twin as an experiment."
+    "--save",
+    metavar="FILE.toml",
+    callback=file_name("--save", "an experiment is a TOML file", ".toml"),
+    help="Also write the twin as an experiment.",
 )
 
 no_race_option: Option = click.option(
@@ -106,7 +95,7 @@ def advise(
         over=grid_of(over),
     )
     if save is not None:
-        _save(save, planned.twin.experiment.to_toml())
+        write_named_file(save, planned.twin.experiment.to_toml(), f"--save {save}")
     if no_race:
         made = planned.without_race()
     else:
@@ -119,9 +108,3 @@ def advise(
     screen.print(terminal.advice(made, screen.width))
     if not no_race:
         echo(f"Runs: {runs}")
-
-
-def _save(file: str, text: str) -> None:
-    from pathlib import Path
-
-    Path(file).write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ __all__ = [
     "conformal_option",
     "data_dir_option",
     "expected_option",
+    "file_name",
     "folder_option",
     "format_option",
     "jobs_option",
@@ -69,20 +70,24 @@ def remember(context: click.Context, option: click.Parameter, value: object) -> 
     context.meta[f"fedcohort.{option.name}"] = value
 
 
-def _page_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """The file of a page, if its name ends in .html and it can be written.
+def file_name(shown: str, kind: str, *endings: str) -> Callable[..., str | None]:
+    """The callback of an option ``shown`` for a file of a ``kind``, whose name must have one of the ``endings``.
 
-    Raises:
-        UsageError: the name has another ending, or the file could not be written.
+    It raises a :class:`UsageError` if the name has another ending, or the file could not be written.
     """
-    if name is None:
-        return None
-    if Path(name).suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {name}: the page is HTML; give a name that ends in .html")
-    check_target(name, "--output")
-    check_writable(name, "--output")
-    return name
 
+    def checked(_context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+        if name is not None:
+            if Path(name).suffix.lower() not in endings:
+                raise UsageError(f"{shown} {name}: {kind}; give a name that ends in {endings[0]}")
+            check_target(name, option.opts[0])
+            check_writable(name, option.opts[0])
+        return name
+
+    return checked
+
+
+_page_name = file_name("-o", "the page is HTML", ".html", ".htm")
 
 # the experiment
 

@@ -1,6 +1,5 @@
 """Name the rows of a race that are equal under all seeds that they have in common."""
 
-import math
 from collections.abc import Sequence
 
 from fedcohort.core.words.score_style import ScoreStyle
@@ -8,7 +7,6 @@ from fedcohort.racing.row_results import RacedRow
 from fedcohort.study.rows.equal_rows import equal_findings
 from fedcohort.study.rows.failing_rows import Checked, Finding
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target
 
 __all__ = ["about_equal_rows"]
 
@@ -26,7 +24,7 @@ def about_equal_rows(rows: Sequence[RacedRow], style: ScoreStyle) -> str:
         ("every common seed", shorter),
     ):
         found += equal_findings([checked for alike in own for checked in _over_common_seeds(alike)], style, seeds)
-    return " ".join(f"{one.about}{one.text}. Try: {one.advice}." for one in found)
+    return " ".join(one.sentences for one in found)
 
 
 def _sets(rows: Sequence[RacedRow]) -> list[list[RacedRow]]:
@@ -49,5 +47,4 @@ def _same_scores(row: RacedRow, longer: RacedRow) -> bool:
 def _over_common_seeds(alike: Sequence[RacedRow]) -> list[Checked]:
     """Rows with the runs of the seeds that all of them have played, which are the first ones."""
     seeds = min(row.seeds for row in alike)
-    target = Target(math.nan, "")
-    return [Checked(row.label, [Measured(run) for run in list(row.runs.values())[:seeds]], 0, target) for row in alike]
+    return [Checked(row.label, [Measured(run) for run in list(row.runs.values())[:seeds]]) for row in alike]

@@ -94,7 +94,7 @@ class Objective:
         """The objective in words."""
         if self.is_cost:
             return COSTS[self.measure] + (f" to {self._target_words}" if self.limit else " of a run")
-        name = "score" if self.style.numeric and self.measure == "worst_accuracy" else self.style.name
+        name = self.style.of_client if self.measure == "worst_accuracy" else self.style.name
         return ACCURACIES[self.measure].replace("accuracy", name) + (f" at {self._limit_words}" if self.limit else "")
 
     @property
@@ -122,7 +122,7 @@ class Objective:
         """That scores of numbers are not below :data:`WORST_SCORE`, in a sentence; empty if none of ``scores`` is there."""
         if self.is_cost or not self.style.numeric or WORST_SCORE not in scores:
             return ""
-        name = "score" if self.measure == "worst_accuracy" else self.style.name
+        name = self.style.of_client if self.measure == "worst_accuracy" else self.style.name
         least = formatted_values.number(WORST_SCORE)
         return f"A lower {name} than {least}, and that of a model that diverged, counts as {least}."
 

@@ -24,7 +24,6 @@ from fedcohort.runs.shared_runs import in_turn
 from fedcohort.study.health import Checked, training_findings
 from fedcohort.study.run_comparison import PlannedRow
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import most_advised
 
 if TYPE_CHECKING:
@@ -261,7 +260,7 @@ class PlannedRace:
 
     def _failure(self, row: int, own: Sequence[_Played]) -> str:
         """Why training of a row failed, and what to try, in sentences; empty if it did not."""
-        checked = Checked(self.rows[row].label, [Measured(each.run) for each in own], 0, Target(math.nan, ""))
+        checked = Checked(self.rows[row].label, [Measured(each.run) for each in own])
         found = training_findings([checked], self.objectives[0].style)
         return " ".join(f"{finding.text}. Try: {finding.advice}." for finding in found if finding.kind != "diverged")
 

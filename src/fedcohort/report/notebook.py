@@ -2,9 +2,9 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
@@ -12,17 +12,22 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import Story, gather
-from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_references
+from fedcohort.report.notes.comparison_notes import (
+    about_clients,
+    about_error,
+    about_federations,
+    about_personal,
+    about_references,
+)
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.seed_notes import over_seeds
 from fedcohort.report.notes.unranked_rows import about_planned
-from fedcohort.report.notes.worst_clients import in_comparison
 from fedcohort.report.notes.worst_clients import worst as worst_of
 from fedcohort.report.page import framed, page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.report.tables.paper_tables import measured_columns
-from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
-from fedcohort.study.verdicts import BASELINE, with_intervals
+from fedcohort.study.targets import about_cost_marks, shown_cost
+from fedcohort.study.verdicts import BASELINE, verdict_heading, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -72,29 +77,18 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
     return export(chosen_figures(charts, list(only), "only = "), folder, suffix, paper(columns))
 
 
-def _verdict_head(records: Sequence[Mapping[str, Any]]) -> str:
-    """The heading of the verdicts, which says if p-values are corrected for several rows."""
-    judged = sum(row["verdict"] != BASELINE for row in records)
-    return "verdict, p (Holm)" if judged > 1 else "verdict, p"
-
-
-def _problems(compared: "Comparison") -> list[str]:
-    """What is wrong with the runs, and what to try, a sentence or two for each finding."""
-    return [f"{finding.about}{finding.text}. Try: {finding.advice}." for finding in compared.health]
-
-
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
     table = compared_rows(compared)
     records, score = [table[i] for i in compared.in_groups], compared.score
     targets = [score.value(row["target_accuracy"]) for row in records]
     several = len(set(targets)) > 1
-    measured = measured_columns(records, compared.own_measures, score, in_comparison(compared))
+    measured = measured_columns(compared, records)
     heads = [
         "strategy",
         f"test {score.name}",
         f"difference{' [95% interval]' * with_intervals(records)}",
-        _verdict_head(records),
+        verdict_heading(records),
         *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
         *(["target"] if several else []),
         f"rounds to {compared.goal}",
@@ -123,16 +117,18 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     of_rows = over_seeds(seeds, (len(row.runs) for row in compared.counted))
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation {of_rows}"
     notes = [
-        *_problems(compared),
+        *(finding.sentences for finding in compared.health),
         compared.note,
         about_federations(compared),
         about_planned(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),
+        about_clients(compared, records),
+        about_personal(compared, records),
         about_error(compared.own_measures, score),
         compared.about_counted,
-        compared.about_targets + about_reached(numbers_reached(records)) + about_not_reached(records),
+        compared.about_targets + about_cost_marks(records),
         compared.place,
     ]
     runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}
@@ -181,7 +177,8 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, referenc
     png = _chart(runs, name, reference, note)
     if not png:
         return content
-    image = f'<img alt="Test accuracy over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
+    score = score_style(run.labels for run in runs).name
+    image = f'<img alt="Test {score} over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
     html = str(content["text/html"]).removesuffix("</div>")
     return {**content, "text/html": f"{html}{image}</div>", "image/png": png}
 

@@ -110,7 +110,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "script": page_script(),
     }
     compared = _compared(story, going_on=going_on)
-    return environment().get_template("page.html").render(values | compared)
+    return environment().get_template("page.html").render({**values, **compared})
 
 
 def _asked_seed(story: Story, live: Mapping[str, Any] | None) -> list[int] | None:
@@ -121,38 +121,22 @@ def _asked_seed(story: Story, live: Mapping[str, Any] | None) -> list[int] | Non
     return [live["seed"]] if live.get("seed") in story.seeds else story.seeds[:1]
 
 
+NOTHING_COMPARED: Mapping[str, Any] = {
+    "health": [], "own_measures": [], "intervals": False, "several_targets": False, "some_reached": False,
+    "about_chance": "", "about_counted": "", "about_federations": "", "about_planned": "", "about_points": "", "about_references": "",
+    "about_seeds": "", "about_targets": "", "about_times": "", "about_unmarked": "", "about_verdicts": "", "goal": "",
+}  # fmt: skip
+"""What :func:`_compared` gives without a comparison."""
+
 EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
-def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
+def _compared(story: Story, *, going_on: bool) -> Mapping[str, Any]:
     """What the comparison of the runs gives to the page; empty values without one. While runs go on, health has :data:`EARLY` only."""
     compared = story.comparison
     if compared is None:
-        words = dict.fromkeys(
-            (
-                "about_chance",
-                "about_counted",
-                "about_federations",
-                "about_planned",
-                "about_points",
-                "about_references",
-                "about_seeds",
-                "about_targets",
-                "about_times",
-                "about_unmarked",
-                "about_verdicts",
-                "goal",
-            ),
-            "",
-        )
-        return {
-            "health": [],
-            "own_measures": [],
-            "intervals": False,
-            "several_targets": False,
-            "some_reached": False,
-        } | words
+        return NOTHING_COMPARED
     found = without_premature(compared.health, story.missing, [row.label for row in compared.rows])
     so_far = (
         [SO_FAR, *([] if story.planned else [UNPLANNED])]

@@ -77,32 +77,14 @@ LIGHT_STRATEGIES = ("#0072B2", "#B85000", "#00795A", "#A8497F", "#8A6500", "#000
 
 DARK_STRATEGIES = ("#4FA8E8", "#F08A4B", "#2FC79A", "#E5A3C8", "#D9B44A", "#F2F2F2", "#B48BD6", "#B5785A")
 LIGHT_CLASSES = (
-    "#53399C",
-    "#0C8AE9",
-    "#09644C",
-    "#0F3E0E",
-    "#7B9D37",
-    "#605F08",
-    "#C33B60",
-    "#65084A",
-    "#A05B94",
-    "#929292",
-)
+    "#53399C", "#0C8AE9", "#09644C", "#0F3E0E", "#7B9D37", "#605F08", "#C33B60", "#65084A", "#A05B94", "#929292",
+)  # fmt: skip
 """About the hues of Paul Tol's "muted" scheme, with a contrast of at least 3 to a white page, where some of his have less than
 2. No two are nearer to each other than 11 in CIELAB, also as color-blind readers see them."""
 
 DARK_CLASSES = (
-    "#4D5DC1",
-    "#4C96CE",
-    "#59F4D0",
-    "#11C783",
-    "#9C900B",
-    "#D4E169",
-    "#A55048",
-    "#DB5E98",
-    "#DBB3EB",
-    "#676767",
-)
+    "#4D5DC1", "#4C96CE", "#59F4D0", "#11C783", "#9C900B", "#D4E169", "#A55048", "#DB5E98", "#DBB3EB", "#676767",
+)  # fmt: skip
 """The same hues with a contrast of at least 3 to a dark page."""
 
 

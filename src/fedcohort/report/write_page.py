@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from fedcohort.core.errors import UsageError
-from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.durable_files import write_named_file
 from fedcohort.core.files.paths import check_target
 from fedcohort.core.words import formatted_values
 
@@ -19,11 +18,6 @@ def write_page(output: str, text: str, *, quiet: bool = False) -> None:
         UsageError: the file cannot be written.
     """
     check_target(output, "--output")
-    file, content = Path(output), text.encode(errors="backslashreplace")  # names of files need not be valid Unicode
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, content)
-    except OSError as error:
-        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
+    size = write_named_file(output, text, f"--output {output}")
     if not quiet:
-        click.echo(f"{file}: {formatted_values.size(len(content))}")
+        click.echo(f"{Path(output)}: {formatted_values.size(size)}")

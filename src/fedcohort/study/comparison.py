@@ -133,6 +133,10 @@ class Comparison:
         """The measures of the runs of a row, in the order of the seeds."""
         return [self._measured[position, seed] for seed in sorted(self.rows[position].runs)]
 
+    def averaged(self, position: int) -> list[Measured]:
+        """Those of them that the means of the row cover, see :attr:`counted`."""
+        return [self._measured[position, seed] for seed in sorted(self.counted[position].runs)]
+
     @cached_property
     def _measured(self) -> dict[tuple[int, int], Measured]:
         """The measures of all runs, by the position of the row and the seed: every run is read once."""
@@ -207,11 +211,8 @@ class Comparison:
             self._target_of(i).accuracy if measure.name in TO_TARGET else math.nan for i in range(len(self.rows))
         ]
         values = [
-            {
-                each.seed: value_of(measure, each, self._measured[i, each.seed], targets[i])
-                for each in self.results[row.label]
-            }
-            for i, row in enumerate(self.rows)
+            {own.seed: value_of(measure, own, self._measured[i, own.seed], targets[i]) for own in results}
+            for i, results in enumerate(self.results.values())
         ]
         seeds = [sorted(row.runs) for row in self.counted]
         return MeasureDifferences(
@@ -314,7 +315,6 @@ class Comparison:
     def _summary(self, position: int) -> dict[str, Any]:
         """A row of the table."""
         row = self.rows[position]
-        runs = [self._measured[position, seed] for seed in sorted(self.counted[position].runs)]
         results = [own for own in self.results[row.label] if own.seed in self.counted[position].runs]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
         values = {name: float(np.mean([getattr(result, name) for result in results])) for name in AVERAGED}
@@ -329,7 +329,7 @@ class Comparison:
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
             **self._accuracies.columns(position),
-            **costs_of_target(runs, self._target_of(position).accuracy),
+            **costs_of_target(self.averaged(position), self._target_of(position).accuracy),
             "unfinished": sum(unfinished_rows.rounds_left(run) > 0 for run in row.runs.values()),
             **values,
             **own_measure_columns(self.own_measures, results),

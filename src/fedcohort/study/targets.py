@@ -20,6 +20,7 @@ __all__ = [
     "NOT_YET",
     "TO_TARGET",
     "Target",
+    "about_cost_marks",
     "about_not_reached",
     "about_reached",
     "about_targets",
@@ -202,6 +203,12 @@ def about_not_reached(rows: Iterable[Mapping[Any, Any]]) -> str:
         row["reached"] == 0 and row.get("unfinished") and math.isfinite(row["target_accuracy"]) for row in rows
     )
     return f" {NOT_YET}" if waiting else ""
+
+
+def about_cost_marks(rows: Sequence[Mapping[Any, Any]]) -> str:
+    """What marks such as (2/3), ∞ and – mean in the costs of the target in a comparison's table, in sentences after a space; empty
+    without any."""
+    return about_reached(numbers_reached(rows)) + about_not_reached(rows)
 
 
 def numbers_reached(rows: Iterable[Mapping[Any, Any]]) -> list[tuple[int, int]]:

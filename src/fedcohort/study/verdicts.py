@@ -13,7 +13,7 @@ __all__ = [
     "ABOUT_NO_RESULT", "BASELINE", "BETTER", "CUT", "FEWEST", "HIGHER", "LEVEL", "LOWER", "NO_RESULT", "TOO_FEW",
     "UNCLEAR", "UNEVEN", "WORSE", "Verdict", "about_cut", "about_more_seeds", "about_verdicts", "comparisons",
     "corrected_for", "difference_columns", "lowest_p_holm", "lowest_p_value", "most_advised", "needed_for",
-    "needed_seeds", "rounded_seeds", "seeds_to_be_clear", "verdicts", "with_intervals",
+    "needed_seeds", "rounded_seeds", "seeds_to_be_clear", "verdict_heading", "verdicts", "with_intervals",
 ]  # fmt: skip
 
 LEVEL = 0.05
@@ -111,6 +111,11 @@ def with_intervals(rows: Iterable[Mapping[Any, Any]]) -> bool:
     """Whether any row of a comparison's table has an interval: one seed in common with the reference gives none, and neither does
     the same difference under every seed."""
     return any(row["difference_high"] - row["difference_low"] > 1e-12 for row in rows)
+
+
+def verdict_heading(rows: Iterable[Mapping[Any, Any]]) -> str:
+    """The heading of the column of verdicts with their p-values, which are corrected if several rows are compared."""
+    return "verdict, p (Holm)" if sum(row["verdict"] != BASELINE for row in rows) > 1 else "verdict, p"
 
 
 def difference_columns(

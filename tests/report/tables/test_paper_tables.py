@@ -13,7 +13,8 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.core.words import formatted_values
-from fedcohort.report.tables.paper_tables import escaped, latex_table, to_csv, to_latex
+from fedcohort.report.notes import comparison_notes
+from fedcohort.report.tables.paper_tables import escaped, to_csv, to_latex
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.verdicts import NO_RESULT
 from tests.experiments import UCB, small
@@ -97,17 +98,20 @@ def test_the_latex_table_is_scaled_down_where_it_is_wider_than_the_text(compared
     assert text.index(r"\caption{") < text.index(r"\footnotesize") < box  # the caption keeps its size
 
 
-def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> None:
+def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Over clients" not in to_latex(compared)
     table = compared.table.assign(client_accuracy=0.8125, client_accuracy_sd=0.0625, worst_client_accuracy=0.5)
-    records = [{str(key): value for key, value in record.items()} for record in table.to_dict("records")]
-    heading, first, *_ = cells_of(latex := latex_table("x", records, [0], "", own="test samples"))
+    vars(compared)["table"] = table
+    assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
+    monkeypatch.setattr(comparison_notes, "_own_samples", lambda _: "test samples")
+    heading, first, *_ = cells_of(latex := to_latex(compared))
     at = heading.index("Over clients")
     assert heading[at + 1] == "Worst tenth"
     assert first[at : at + 2] == [r"81.2 $\pm$ 6.2", "50.0"]
-    assert "Over clients: accuracy on each client's own test samples" in latex
-    vars(compared)["table"] = table
-    assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
+    assert (
+        r"Over clients: accuracy on each client's own test samples, mean $\pm$ standard deviation over clients" in latex
+    )
+    assert r"worst tenth: mean of the 10\% of the clients with the lowest accuracy." in latex
 
 
 @pytest.mark.slow

@@ -7,7 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 
-__all__ = ["is_disk_full", "replace_file", "replace_files", "reserve", "sync_directory", "sync_file", "write_file"]
+from fedcohort.core.errors import UsageError
+
+__all__ = [
+    "is_disk_full", "replace_file", "replace_files", "reserve", "sync_directory", "sync_file", "write_file", "write_named_file",
+]  # fmt: skip
 
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 """Errors of file systems that cannot sync a directory, or reserve room."""
@@ -99,6 +103,29 @@ def replace_file(path: Path, content: bytes) -> None:
         OSError: it could not be written.
     """
     replace_files({path: content})
+
+
+def write_named_file(file: str | Path, text: str, named: str) -> int:
+    """Write a file that a user named, completely or not at all, and make the folders on the way to it.
+
+    Args:
+        file: the file.
+        text: its content; it need not be valid Unicode, as names of files need not be.
+        named: the file with the option or argument that names it, for the message.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    content = text.encode(errors="backslashreplace")
+    try:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(Path(file), content)
+    except OSError as error:
+        raise UsageError(f"{named}: cannot be written ({error.strerror}); give another file") from None
+    return len(content)
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:

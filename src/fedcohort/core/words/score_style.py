@@ -45,6 +45,11 @@ class ScoreStyle:
         return self.name[0].upper() + self.name[1:]
 
     @property
+    def of_client(self) -> str:
+        """What the score of a client is called: for numbers, it is not R², whose variance would be that of a few samples."""
+        return "score" if self.numeric else self.name
+
+    @property
     def unit(self) -> str:
         """What follows the name in headings: ``%``, or nothing."""
         return "" if self.numeric else "%"

@@ -30,7 +30,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.lost_losses import LISTED, Lost, lost_rows
 from fedcohort.report.charts.low_scores import about_far_below, far_below, held_within, only_within, without_the_worst
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, score_domain, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
 from fedcohort.report.data.report_data import Reading, Story
@@ -105,7 +105,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     labels = [label for label, _ in rows]
     drawn = [as_drawn(frame, labels, look) for frame, _, _ in frames.values()]
     values = [frame[column] for frame in drawn for column in ("mean", "low", "high")]
-    span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
+    span = score_domain(score, *values)
     full = names_by_label(story)
     span, cut = without_the_worst(over_rounds, span, full, score)
     targets = _targets_on_lines(story.comparison, labels)

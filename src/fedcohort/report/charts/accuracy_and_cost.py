@@ -28,7 +28,7 @@ from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side,
 from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED, caption
 from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.low_scores import held_within, without_the_worst
-from fedcohort.report.charts.means_and_bands import domain, to_ticks
+from fedcohort.report.charts.means_and_bands import score_domain, to_ticks
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
 from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT, front_of_shown_rows
 from fedcohort.report.data.report_data import Story
@@ -68,7 +68,7 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         return None
     labels, score = [label for label, _ in story.played], story.score
     frame = _rows(compared, labels, look)
-    span = domain(frame["accuracy"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+    span = score_domain(score, frame["accuracy"], frame["low"], frame["high"])
     means = frame.rename(columns={"accuracy": "mean"})
     span, cut = without_the_worst(means, span, names_by_label(story), score, " Points of lower rows stand at its end.")
     views: list[View] = []

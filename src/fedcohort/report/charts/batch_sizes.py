@@ -72,8 +72,8 @@ def profiles(profile: "Profile", look: Look) -> list[Figure]:
     ]
     if np.isfinite(frame["accuracy"]).any():
         score = score_style([profile.labels])
-        number, of_clients = ("~g", "score") if score.numeric else (".0%", score.name)
-        on_clients = _bars("client_accuracy", f"{of_clients} on the client's data", number, order, look)
+        number = "~g" if score.numeric else ".0%"
+        on_clients = _bars("client_accuracy", f"{score.of_client} on the client's data", number, order, look)
         views = [
             View("test set", [Panel(_bars("accuracy", f"test {score.name}", number, order, look))]),
             View("clients", [Panel(on_clients)]),
@@ -257,7 +257,7 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         ("ms", "ms a mini-batch"),
         ("throughput", "samples per second"),
         ("memory", "memory, MB"),
-        ("accuracy", "score" if score.numeric else score.name),
+        ("accuracy", score.of_client),
     ):
         if not np.isfinite(frame[field]).any():
             continue

@@ -29,7 +29,7 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.full_names import names_by_label
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
+from fedcohort.report.charts.means_and_bands import by_round, has_band, score_domain
 from fedcohort.report.charts.shown_clients import CLASS_LABEL
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
@@ -55,7 +55,6 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     """Accuracy on clients' own data: worst tenth and mean over rounds, and the distribution at the last measurement."""
     rows = _measured(story)
     labels, score = [label for label, _ in story.played], story.score
-    name_of_score = "score" if score.numeric else "accuracy"
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
@@ -70,14 +69,14 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
             return []
         banded = has_band(frame)
         drawn = as_drawn(frame, labels, look)
-        span = domain(drawn["mean"], drawn["low"], drawn["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
-        axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric, linear=True)
+        span = score_domain(score, drawn["mean"], drawn["low"], drawn["high"])
+        axes = Axes("round", f"{score.of_client}, {name}", span, percent=not score.numeric, linear=True)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
         about = f"{about_points(frame, names_by_label(story))} {about_equal(frame, shown_together(story, look))}"
         views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
     tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
-    samples, named = "test samples" if tested else "data", name_of_score.capitalize()
+    samples, named = "test samples" if tested else "data", score.of_client.capitalize()
     note = f"{named} of the global model on each client's own {samples}.{about_worst(clients)} {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
     distribution = _distribution(rows, story, look)
@@ -137,7 +136,7 @@ def _distribution(rows: Rows, story: Story, look: Look) -> Figure | None:
         22 * len(rows),
     )
     note = (
-        f"The last measured {'score' if score.numeric else 'accuracy'} of each client. Bar: the middle half of the clients. "
+        f"The last measured {score.of_client} of each client. Bar: the middle half of the clients. "
         "Line: 10% to 90% of the clients. Notch: median."
     )
     seeds = sorted({reading.seed for _, readings in rows for reading in readings})
@@ -175,10 +174,10 @@ def _distribution_layers(
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     axis = alt.Axis(format="~g" if score.numeric else ".0%", grid=True, tickCount=5)
 
-    name = "score" if score.numeric else "accuracy"
-
     def at(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=alt.Scale(domain=list(span)), title=f"{name} on the client's data", axis=axis)
+        return alt.X(
+            f"{field}:Q", scale=alt.Scale(domain=list(span)), title=f"{score.of_client} on the client's data", axis=axis
+        )
 
     tooltip = [alt.Tooltip("strategy:N"), *(text_tooltip(f"q{q}", f"{q}% quantile") for q in (10, 25, 50, 75, 90))]
     box, thick = hideable(alt.Chart(alt.NamedData(name="clients_quantiles")), look), 12 if look.page else 7
@@ -195,7 +194,7 @@ def _distribution_layers(
     if single:
         clients = hideable(alt.Chart(alt.NamedData(name="clients_last")), look)
         of_client = [alt.Tooltip("strategy:N"), alt.Tooltip("client:O"), alt.Tooltip("seed:O")]
-        of_client.append(text_tooltip("accuracy", name))
+        of_client.append(text_tooltip("accuracy", score.of_client))
         short_lines = clients.mark_tick(thickness=1, size=6, yOffset=13 if look.page else 7)
         layers.append(short_lines.encode(at("accuracy"), y, own_color, tooltip=of_client))
     return layers

@@ -33,7 +33,7 @@ def client_table(story: Story) -> Figure | None:
     }  # fmt: skip
     titles = {name: title for name, title in titles.items() if name in frame}
     most = max(reading.num_clients for reading in story.first)
-    named = "score" if story.score.numeric else "accuracy"
+    named = story.score.of_client
     note = (
         f"Training {named}, training loss and time are means over the rounds in which the client trained; {named} and loss are those "
         "of the models that it trained, on its training data. "

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.data.report_data import POINTS, Reading, blocks
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "has_band",
     "log_range",
     "on_grid",
+    "score_domain",
     "span_of",
     "thinned",
     "tick_step",
@@ -185,6 +187,11 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     margin = 0.05 * (high - low) if high - low > CONSTANT * largest else 0.05 * largest or 0.05
     low, high = low - margin, high + margin
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
+
+
+def score_domain(score: ScoreStyle, *columns: ArrayLike) -> list[float]:
+    """The range of an axis of scores: accuracies are from 0 to 1, and R² is at most 1."""
+    return domain(*columns, floor=None if score.numeric else 0.0, ceiling=1.0)
 
 
 def to_ticks(span: Sequence[float], count: int) -> list[float]:

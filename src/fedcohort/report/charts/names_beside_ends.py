@@ -13,7 +13,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.report.charts.axes_and_legends import outlined
 from fedcohort.report.charts.line_ends import BESIDE, apart
 from fedcohort.report.charts.names_beside_points import BESIDE as NEXT_TO
-from fedcohort.report.charts.names_beside_points import FAR, LED, Box, leader_boxes, overlap
+from fedcohort.report.charts.names_beside_points import FAR, LED, Box, name_boxes, overlap
 from fedcohort.report.charts.seen_ends import Edges, scaled, seen_end
 from fedcohort.report.figures.chart_style import Look
 
@@ -162,10 +162,10 @@ class _Chart:
         """How far a name is moved up, and whether it stands on the right: the nearest place where it covers no name and fewest
         lines. ``wanted`` is where to begin."""
         wide, tall = 0.6 * self.letter * letters, 1.25 * self.letter
-        best: tuple[float, bool, list[Box]] = (wanted, True, [])
+        best: tuple[float, bool, tuple[Box, ...]] = (wanted, True, ())
         least = math.inf
         for move, right in ((wanted + step, right) for step in MOVES for right in (True, False)):
-            boxes = _boxes((float(at[0]), float(at[1])), (wide, tall), move, right=right)
+            boxes = name_boxes((float(at[0]), float(at[1])), (wide, tall), move, right=right)
             if (covered := self._covered(boxes)) < least:
                 best, least = (move, right, boxes), covered
             if not covered:
@@ -186,11 +186,3 @@ class _Chart:
         crossed = any(overlap(box, other) for box in boxes[1:] for other in self.names)
         crossed |= any(overlap(boxes[0], other) for other in self.leaders)
         return 1000.0 * (outside + names) + CROSSED * crossed + float(points.sum())
-
-
-def _boxes(at: tuple[float, float], size: tuple[float, float], move: float, *, right: bool) -> list[Box]:
-    """The box of a name of this width and height beside an end, and those of the line that leads to it if it is far."""
-    far, sign = abs(move) > FAR, 1 if right else -1
-    start = at[0] + sign * (LED if far else NEXT_TO) - (0 if right else size[0])
-    box = (start, start + size[0], at[1] + move - size[1] / 2, at[1] + move + size[1] / 2)
-    return [box, *(leader_boxes(*at, sign * LED, move) if far else ())]

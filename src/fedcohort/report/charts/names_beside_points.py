@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["BESIDE", "FAR", "LED", "WIDTHS", "Box", "leader_boxes", "names_with_room", "overlap"]
+__all__ = ["BESIDE", "FAR", "LED", "WIDTHS", "Box", "name_boxes", "names_with_room", "overlap"]
 
 WIDTHS = (200, 270, 360, 480, 640, 800)
 """The widths of a chart in pixels from which on names get other places: in wider charts, more names fit."""
@@ -132,18 +132,19 @@ def _free(
 def _places(x: float, y: float, wide: float, tall: float) -> Iterator[_Place]:
     for move in MOVES:
         for right in (True, False):
-            far, sign = abs(move) > FAR, 1 if right else -1
-            start = x + sign * (LED if far else BESIDE)
-            text = (
-                min(start, start + sign * wide),
-                max(start, start + sign * wide),
-                y + move - tall / 2,
-                y + move + tall / 2,
-            )
-            yield _Place(move, right, (text, *leader_boxes(x, y, sign * LED, move)) if far else (text,))
+            yield _Place(move, right, name_boxes((x, y), (wide, tall), move, right=right))
 
 
-def leader_boxes(x: float, y: float, across: float, up: float) -> Iterator[Box]:
+def name_boxes(at: tuple[float, float], size: tuple[float, float], move: float, *, right: bool) -> tuple[Box, ...]:
+    """The box of a name of this width and height that is moved up beside a point, and those of the line that leads to it if it is
+    far."""
+    far, sign = abs(move) > FAR, 1 if right else -1
+    start = at[0] + sign * (LED if far else BESIDE) - (0 if right else size[0])
+    box = (start, start + size[0], at[1] + move - size[1] / 2, at[1] + move + size[1] / 2)
+    return (box, *(_leader_boxes(*at, sign * LED, move) if far else ()))
+
+
+def _leader_boxes(x: float, y: float, across: float, up: float) -> Iterator[Box]:
     """The boxes that a slanted line takes, piece by piece."""
     pieces = round(abs(up) / 7)
     for i in range(pieces):

@@ -25,7 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.line_axes import log_ticks
-from fedcohort.report.charts.means_and_bands import domain, to_ticks
+from fedcohort.report.charts.means_and_bands import score_domain, to_ticks
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import Look, RowLooks, tick
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
@@ -161,7 +161,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     high = (frame["mean"] + frame["sd"]).clip(upper=1)
     frame = frame.assign(low=low, high=high)
     labels = sweep.labels
-    span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+    span = score_domain(score, frame["mean"], frame["low"], frame["high"])
     span = span if look.page else to_ticks(span, 5)
     texts = sweep.texts[key]
     frame["x_text"] = frame["x"].map(texts)

@@ -16,9 +16,9 @@ from fedcohort.study.comparison import Comparison
 
 __all__ = ["about_marks", "about_tips", "tips", "triangles", "when_reached"]
 
-WRITTEN: dict[str, Callable[[float, bool], str]] = {
+WRITTEN: dict[str, Callable[[float, str], str]] = {
     "rounds_to_target": lambda mean, _: formatted_values.rounds(mean),
-    "time_to_target": lambda mean, on_wall: formatted_values.time_on("wall" if on_wall else "simulated", mean),
+    "time_to_target": lambda mean, clock: formatted_values.time_on(clock, mean),
     "bytes_to_target": lambda mean, _: formatted_values.size(mean),
 }
 """How costs of the target are written, by the columns of a comparison's table; of times, those on the clock of the row."""
@@ -39,7 +39,7 @@ def when_reached(compared: Comparison, labels: Sequence[str], cost: str) -> pd.D
         {
             "strategy": label,
             "x": float(row[cost]),
-            "x_text": WRITTEN[cost](float(row[cost]), played.on_wall_clock),
+            "x_text": WRITTEN[cost](float(row[cost]), played.clock),
             "level": float(row["target_accuracy"]),
             "all": row["reached"] == row["seeds"],
             "seeds": f"{row['reached']} of {row['seeds']}",

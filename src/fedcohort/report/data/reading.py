@@ -11,7 +11,7 @@ from fedcohort.record import Portrait, Run
 from fedcohort.report.data.client_rounds import ClientRounds
 from fedcohort.report.figures.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
-from fedcohort.study.run_measures import Personal, bytes_per_round, clients_with_data, measured_of
+from fedcohort.study.run_measures import bytes_per_round, clients_with_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +22,10 @@ __all__ = ["Reading"]
 
 
 class Reading:
-    """One run as charts need it: its tables up to the same round, and what is computed from them. Everything is read once.
+    """One run as charts need it: its tables, and what is computed from them. Everything is read once.
 
     Attributes:
-        run: the run.
+        run: the run; its tables end at the same round, see :class:`~fedcohort.report.data.cached_run.CachedRun`.
         label: label of its row, shortened for charts.
     """
 
@@ -56,22 +56,17 @@ class Reading:
     @cached_property
     def clients(self) -> "pd.DataFrame":
         """One row for each selected client of each round."""
-        return self._so_far(self.run.clients)
+        return self.run.clients
 
     @cached_property
     def ledger(self) -> "pd.DataFrame":
         """Cost: one row for each kind of exchange in each round."""
-        return self._so_far(self.run.ledger)
-
-    def _so_far(self, frame: "pd.DataFrame") -> "pd.DataFrame":
-        """The table without rounds that were played after :attr:`rounds` was read."""
-        played = frame["round"] <= self.num_rounds
-        return frame if played.all() else frame[played]
+        return self.run.ledger
 
     @cached_property
     def wall(self) -> "pd.DataFrame":
         """Wall time of the simulator in seconds, by part of a round."""
-        return self.run.wall.loc[: self.num_rounds]
+        return self.run.wall
 
     @cached_property
     def portrait(self) -> Portrait:
@@ -81,12 +76,7 @@ class Reading:
     @cached_property
     def client_accuracy(self) -> "pd.DataFrame":
         """Accuracy of the model on each client's own data, rounds × clients; empty if it was not measured."""
-        return self.run.client_accuracy.loc[: self.num_rounds]
-
-    @cached_property
-    def personal(self) -> Personal:
-        """The last measured accuracy of the clients' personal models; NaN if it was not measured."""
-        return measured_of(self.run).personal
+        return self.run.client_accuracy
 
     @property
     def num_clients(self) -> int:
@@ -155,7 +145,7 @@ class Reading:
 
     def decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
         """Round, client, selected, score and terms of every candidate, or of the selected clients only."""
-        return self._so_far(self.run.read_decisions(selected_only=selected_only))
+        return self.run.read_decisions(selected_only=selected_only)
 
     @property
     def considered(self) -> int:

@@ -120,9 +120,10 @@ def _in_parts(figure: Figure, view: View, look: Look) -> list[tuple[str, str]]:
     """The drawings of :func:`drawn_in_parts`, and which rows or panels each has."""
     specification = composed(figure, view, look)
     whole = _to_width(specification, look)
-    if look.width is None or _height(whole) <= TALLEST:
+    _, height = _size(whole)
+    if look.width is None or height <= TALLEST:
         return [(whole, "")]
-    split = parts(composed(figure, view, look), _height(whole))
+    split = parts(composed(figure, view, look), height)
     known = contents(split)  # drawing changes the parts
     aligned(split, _beside(whole) - PADDING)
     return [(_on_a_page(_to_width(part, look)), content) for part, content in zip(split, known, strict=True)]
@@ -140,17 +141,19 @@ def _on_a_page(svg: str) -> str:
     return svg[: found.start()] + start + size + svg[found.start() + found[0].index("viewBox=") + len("viewBox=") :]
 
 
+def _size(svg: str) -> tuple[float, float]:
+    """Width and height of a drawing in points."""
+    found = SIZE.search(svg)
+    assert found is not None
+    return float(found[1]), float(found[2])
+
+
 def _beside(svg: str) -> float:
     """Room on the left of the chart in a drawing, for its axis and what is around it, in points."""
     return float(ORIGIN.search(svg)[1])  # type: ignore[index]
 
 
 ORIGIN = re.compile(r'<g [^>]*?transform="translate\(([0-9.]+),[0-9.]+\)"')
-
-
-def _height(svg: str) -> float:
-    """Height of a drawing in points."""
-    return float(SIZE.search(svg)[2])  # type: ignore[index]
 
 
 def drawn_to_width(figure: Figure, view: View, look: Look) -> str:
@@ -170,7 +173,7 @@ def _to_width(specification: Spec, look: Look) -> str:
     columns = specification.get("columns", 1)
     svg = draw(specification, "svg").decode()
     for _ in range(TRIES):
-        excess = _width(svg) - look.width
+        excess = _size(svg)[0] - look.width
         if -EMPTY * look.width <= excess <= 0 or not _resize(charts, columns, excess):
             break
         svg = draw(specification, "svg").decode()
@@ -200,11 +203,6 @@ def _resize(charts: Sequence[Spec], columns: int, excess: float) -> bool:
             changed = changed or wanted != width
             chart["width"] = wanted
     return changed
-
-
-def _width(svg: str) -> float:
-    """Width of a drawing in points."""
-    return float(SIZE.search(svg)[1])  # type: ignore[index]
 
 
 SIZE = re.compile(r'<svg [^>]*?width="([0-9.]+)" height="([0-9.]+)" viewBox="0 0 ([0-9.]+) ([0-9.]+)"')

@@ -26,25 +26,14 @@ def cost_sentences(story: Story, compared: Comparison, names: tuple[str, str], b
         best, other: their positions.
     """
     own, beside = compared.table.iloc[best], compared.table.iloc[other]
-    time = "wall time" if compared.rows[best].on_wall_clock else "simulated time"
-    clock = "wall" if compared.rows[best].on_wall_clock else "simulated"
+    clock = compared.rows[best].clock
     parts = [
-        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], beside["bytes"]),
-        (
-            "client passes",
-            formatted_values.count(own["client_passes"]),
-            own["client_passes"],
-            beside["client_passes"],
-        ),
-        (
-            time,
-            formatted_values.time_on(clock, own["simulated_time"]),
-            own["simulated_time"],
-            beside["simulated_time"],
-        ),
+        ("bytes", "bytes", formatted_values.size(own["bytes"])),
+        ("client_passes", "client passes", formatted_values.count(own["client_passes"])),
+        ("simulated_time", f"{clock} time", formatted_values.time_on(clock, own["simulated_time"])),
     ]
     first, second = names
-    took = in_words([f"{_ratio(value, others)} {name} ({text})" for name, text, value, others in parts])
+    took = in_words([f"{_ratio(own[key], beside[key])} {name} ({text})" for key, name, text in parts])
     sentences = [f"Beside {second}, {first} took {took}."]
     sentences += costs_of_questions(
         {name: compared.rows[i].runs.values() for name, i in ((first, best), (second, other))}

@@ -43,10 +43,14 @@ class Pace:
             str, tuple[float, int]
         ] = {}  # by experiment: when it was first seen, and the rounds at that time
 
+    def planned_for(self, name: str) -> Planned | None:
+        """The runs of an experiment that are going to be played; None if they are not known."""
+        return self.planned if name == self.name else None
+
     def overall(self, name: str, runs: Sequence[Run]) -> dict[str, Any]:
         """Rounds ``done``, the ``total``, and in ``words`` both, the estimated time left if a plan tells which runs are still to come,
         and how far the runs are; empty once all are done."""
-        planned = self.planned if name == self.name else None
+        planned = self.planned_for(name)
         done = sum(run.last_round for run in runs)
         total = sum(int(run.described.rounds) for run in runs)
         if planned is not None:

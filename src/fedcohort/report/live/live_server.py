@@ -97,8 +97,7 @@ class Live:
         """The version of the page, which loads itself again if it shows another one; and which runs are ``quiet``, in words."""
         found = scan(self.folder, self._known)
         name = self.chosen(found.groups, asked)
-        planned = self._pace.planned if name == self._pace.name else None
-        quiet = about_quiet(found.groups.get(name, []), played=planned is not None)
+        quiet = about_quiet(found.groups.get(name, []), played=self._pace.planned_for(name) is not None)
         return {"version": version(found, name), "quiet": quiet}
 
     def page(self, asked: str | None, seed: int | None = None) -> str:
@@ -119,7 +118,7 @@ class Live:
                 sound = [self._read.opened(run.path, files[run.path], partial(with_tables, run)) for run in sound]
                 self._read.keep(files)
                 self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == latest}
-                planned = self._pace.planned if name == self._pace.name else None
+                planned = self._pace.planned_for(name)
                 live = {
                     "version": latest,
                     "name": quote(name, safe=""),

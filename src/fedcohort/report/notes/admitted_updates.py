@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from fedcohort.core.words.formatted_values import about_of_seeds
-from fedcohort.report.data.report_data import Reading
-from fedcohort.study.run_measures import evenness
+from fedcohort.study.run_measures import Measured
 
 __all__ = ["about_admitted", "jain_of_admitted"]
 
 
-def jain_of_admitted(readings: Sequence[Reading]) -> tuple[float, int, int]:
+def jain_of_admitted(runs: Sequence[Measured]) -> tuple[float, int, int]:
     """The mean of Jain's index over the seeds that admitted an update, NaN if none did; their number; and the number of all seeds."""
-    own = [evenness(reading.admitted.times).jain for reading in readings]
+    own = [run.admitted.jain for run in runs]
     known = [value for value in own if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan, len(known), len(own)
 

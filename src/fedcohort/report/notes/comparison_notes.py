@@ -14,21 +14,21 @@ from fedcohort.report.notes.seed_notes import listed, over_seeds
 from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.notes.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.rows.references import clients_data_and_systems
-from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
+from fedcohort.study.targets import about_cost_marks
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison, Row
 
 __all__ = [
+    "about_clients",
     "about_error",
     "about_federations",
     "about_intervals",
+    "about_personal",
     "about_references",
-    "about_scores",
     "difference_to_references",
     "notes",
-    "own_samples",
 ]
 
 
@@ -49,22 +49,20 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         about_federations(compared),
         about_planned(compared),
         _about_accuracy(compared),
-        _about_clients(compared, rows, hidden),
+        about_clients(compared, rows, hidden),
         compared.about_verdicts,
         about_judged(compared),
         "" if "mae" in hidden else about_error(compared.own_measures, compared.score),
-        "" if of_target <= set(hidden) else _about_target(compared, rows),
+        "" if of_target <= set(hidden) else compared.about_targets + about_cost_marks(rows),
         " ".join(
             [
                 *([] if without_time else [compared.about_times]),
                 *([] if "Jain" in hidden else [_about_chance(rows, compared.about_chance)]),
             ]
         ),
-        *(
-            []
-            if {"personal models", f"personal, {in_comparison(compared)}"} <= set(hidden)
-            else _about_personal(compared, rows)
-        ),
+        ""
+        if {"personal models", f"personal, {in_comparison(compared)}"} <= set(hidden)
+        else about_personal(compared, rows),
         about_own_versions(compared),
         *_about_algorithms(compared),
         about_questions(
@@ -117,7 +115,7 @@ def about_federations(compared: "Comparison") -> str:
     )
 
 
-def own_samples(compared: "Comparison") -> str:
+def _own_samples(compared: "Comparison") -> str:
     """The samples of clients on which their accuracy is measured."""
     tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
     if tested == {True}:
@@ -125,20 +123,20 @@ def own_samples(compared: "Comparison") -> str:
     return "data" if True in tested else "held-out or training data"
 
 
-def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str]) -> str:
-    """What the accuracy over clients is measured on."""
+def about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> str:
+    """What the columns of the accuracy over clients are, in sentences; empty if it was not measured, or both are ``hidden``."""
     lowest = in_comparison(compared)
     without = "over clients" in hidden, lowest in hidden
     if all(without) or not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
-    name = "score" if compared.score.numeric else compared.score.name
-    own = f"{name} on each client's own {own_samples(compared)}"
+    name = compared.score.of_client
+    own = f"{name} on each client's own {_own_samples(compared)}"
     about = (
         "mean of the 10% of the clients with the lowest"
         if lowest == "worst tenth"
         else "that of the client with the lowest"
     )
-    rest = about_scores(compared.score)
+    rest = _about_scores(compared.score)
     if not without[1]:
         rest = about_worst(numbers_of_clients(compared)) + rest
     if without[0]:
@@ -154,7 +152,7 @@ def about_error(measures: Collection[str], score: ScoreStyle) -> str:
     return "mae: mean absolute error on the test set, in the units of the labels."
 
 
-def about_scores(score: ScoreStyle) -> str:
+def _about_scores(score: ScoreStyle) -> str:
     """What the score of a client is if labels are numbers, with a space before it; empty for classes."""
     if not score.numeric:
         return ""
@@ -232,13 +230,6 @@ def _is_constant(row: Mapping[Any, Any]) -> bool:
     return math.isfinite(row["difference_low"]) and not with_intervals([row]) and abs(row["difference"]) > 1e-12
 
 
-def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    note = compared.about_targets
-    if all(math.isnan(target.accuracy) for target in compared.targets):
-        return note
-    return note + about_reached(numbers_reached(rows)) + about_not_reached(rows)
-
-
 def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
     """What uniform selection gives, and among which clients if not among all."""
     labels_by_chance: dict[str, list[str]] = {}
@@ -258,18 +249,19 @@ def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
     return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average{among}."
 
 
-def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A note on what personal models are, if they were measured."""
-    if not all(math.isnan(row["personal_accuracy"]) for row in rows):
-        worst = in_comparison(compared)
-        epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
-        often = " or ".join(map(str, epochs))
-        yield (
-            f"Personal models: {'score' if compared.score.numeric else compared.score.name}{compared.score.in_unit} on each client's "
-            f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
-            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
-            f"{about_diverged(row['worst_personal_accuracy'] for row in rows)}"
-        )
+def about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    """What personal models are, in sentences; empty if they were not measured."""
+    if all(math.isnan(row["personal_accuracy"]) for row in rows):
+        return ""
+    worst = in_comparison(compared)
+    epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
+    often = " or ".join(map(str, epochs))
+    return (
+        f"Personal models: {compared.score.of_client}{compared.score.in_unit} on each client's "
+        f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
+        f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
+        f"{about_diverged(row['worst_personal_accuracy'] for row in rows)}"
+    )
 
 
 def _about_algorithms(compared: "Comparison") -> Iterator[str]:

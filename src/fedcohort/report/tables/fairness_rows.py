@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort import measures
-from fedcohort.core.arrays import Values
 from fedcohort.core.words import formatted_values
-from fedcohort.core.words.score_style import ScoreStyle, score_style
-from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.core.words.score_style import ScoreStyle
+from fedcohort.report.data.report_data import Story
 from fedcohort.report.notes.admitted_updates import jain_of_admitted
 from fedcohort.report.notes.seed_notes import counted
 from fedcohort.report.tables.best_cells import mark_best
 from fedcohort.report.tables.table_rows import Cell, cells, strategies, unmarked_rows
+from fedcohort.study.comparison import Comparison
 from fedcohort.study.measure_differences import MEASURES
-from fedcohort.study.run_measures import evenness
+from fedcohort.study.run_measures import Measured
 from fedcohort.study.verdicts import BASELINE
 
 __all__ = ["fairness_rows"]
@@ -29,7 +28,10 @@ PARTICIPATION = ("jain", "gini", "entropy", "coverage")
 
 def fairness_rows(story: Story) -> list[dict[str, Any]]:
     """The rows of the table of fairness: how evenly each strategy selects, beside uniform selection; means over seeds."""
-    unmarked, differences = unmarked_rows(story), _differences(story)
+    compared = story.comparison
+    if compared is None:
+        return []
+    unmarked, differences, table = unmarked_rows(story), _differences(compared), compared.table.to_dict("records")
     rows = [
         {
             "label": label,
@@ -37,21 +39,19 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
             "strategy": strategy,
             "partial": BEST_OF_CLIENTS if label in unmarked else (),
             "declined": any(len(reading.admitted) < len(reading.selected) for reading in readings),
-            **_participation(readings),
-            **_admitted(readings),
-            "worst_difference": difference,
+            **_participation(compared.averaged(i)),
+            **_admitted(compared.averaged(i)),
+            **_of_clients(table[i], compared.score),
+            "worst_difference": differences[i],
         }
-        for (label, readings), strategy, difference in zip(counted(story), strategies(story), differences, strict=True)
+        for i, ((label, readings), strategy) in enumerate(zip(counted(story), strategies(story), strict=True))
     ]
     mark_best(rows, BEST_OF_CLIENTS)
     return rows
 
 
-def _differences(story: Story) -> list[Cell]:
+def _differences(compared: Comparison) -> list[Cell]:
     """For each row, the difference of the accuracy of the worst clients to that of its reference, its interval and the verdict."""
-    compared = story.comparison
-    if compared is None:
-        return []
     table = compared.differences_of(MEASURES["worst_client_accuracy"]).table
     return [_difference(row, compared.score) for row in table.to_dict("records")]
 
@@ -64,38 +64,26 @@ def _difference(row: Mapping[Any, Any], score: ScoreStyle) -> Cell:
     return Cell(f"{shown}, {formatted_values.verdict(row['verdict'], row['p_holm'])}", value)
 
 
-def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
-    selected = [evenness(run.selected.times) for run in readings]
-    chance = [run.chance.participation for run in readings]
-    values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
-    values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
-    worst = float(np.mean([_worst_clients(run) for run in readings]))
-    score = score_style(run.run.labels for run in readings)
-    return cells(values, dict.fromkeys(values, formatted_values.index)) | {
-        "worst": Cell(score.value(worst), worst),
-        **_personal(readings, score),
-    }
+def _participation(runs: Sequence[Measured]) -> dict[str, Cell]:
+    values = {name: float(np.mean([getattr(run.selected, name) for run in runs])) for name in PARTICIPATION}
+    chance = [run.chance.participation for run in runs]
+    values |= {f"{name}_random": float(np.mean([getattr(own, name) for own in chance])) for name in PARTICIPATION}
+    return cells(values, dict.fromkeys(values, formatted_values.index))
 
 
-def _admitted(readings: Sequence[Reading]) -> dict[str, Any]:
+def _admitted(runs: Sequence[Measured]) -> dict[str, Any]:
     """Jain's index of admitted updates, and the number of seeds that admitted any, beside that of all."""
-    mean, *numbers = jain_of_admitted(readings)
+    mean, *numbers = jain_of_admitted(runs)
     text = formatted_values.of_seeds(formatted_values.index(mean), *numbers)
     return {"jain_model": Cell(text, mean), "with_admitted": numbers}
 
 
-def _personal(readings: Sequence[Reading], score: ScoreStyle) -> dict[str, Cell]:
-    """Accuracy of personal models: mean over clients, of the worst tenth, and gain over the global model."""
-    accuracy, worst, gain = np.mean([reading.personal for reading in readings], axis=0).tolist()
-    return {
-        "personal": Cell(score.value(accuracy), accuracy),
-        "personal_worst": Cell(score.value(worst), worst),
-        "personal_gain": Cell(score.signed(gain), gain),
+def _of_clients(row: Mapping[Any, Any], score: ScoreStyle) -> dict[str, Cell]:
+    """Accuracies of the clients with the lowest, and of personal models with their gain over the global model."""
+    columns = {
+        "worst": "worst_client_accuracy",
+        "personal": "personal_accuracy",
+        "personal_worst": "worst_personal_accuracy",
     }
-
-
-def _worst_clients(reading: Reading) -> float:
-    """Mean of the lowest tenth of the clients' accuracies at the last measurement; NaN if they were never measured."""
-    measured = reading.client_accuracy
-    last: Values = measured.iloc[-1].to_numpy(np.float64) if len(measured) else np.full(1, np.nan)
-    return measures.worst_accuracy(last) if np.isfinite(last).any() else math.nan
+    found = {name: Cell(score.value(row[column]), row[column]) for name, column in columns.items()}
+    return found | {"personal_gain": Cell(score.signed(row["personal_gain"]), row["personal_gain"])}

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core.errors import UsageError
-from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.durable_files import write_named_file
 from fedcohort.core.files.paths import check_target
 from fedcohort.core.words import formatted_values
-from fedcohort.core.words.score_style import ACCURACY, ScoreStyle
-from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_scores, own_samples
+from fedcohort.core.words.score_style import ScoreStyle
+from fedcohort.report.notes.comparison_notes import (
+    about_clients,
+    about_error,
+    about_federations,
+    about_personal,
+)
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.own_versions import about_own_versions
 from fedcohort.report.notes.seed_notes import over_seeds
@@ -20,10 +24,10 @@ from fedcohort.report.notes.unranked_rows import about_different_seeds, about_pl
 from fedcohort.report.notes.worst_clients import in_comparison
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
+from fedcohort.study.targets import about_cost_marks, shown_cost
 from fedcohort.study.verdicts import about_cut, with_intervals
 
-__all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
+__all__ = ["escaped", "measured_columns", "to_csv", "to_latex"]
 
 _CHARACTERS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -68,65 +72,15 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     """The table of a comparison for a paper; see :meth:`fedcohort.Comparison.to_latex`."""
     table = compared_rows(compared)
     records = [table[i] for i in compared.in_groups]
-    about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
-    about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
-    notes = [
-        about_error(compared.own_measures, compared.score),
-        about_different_seeds(compared),
-        about_federations(compared),
-        about_planned(compared),
-        about_own_versions(compared),
-        about_judged(compared),
-        about_targets,
-        compared.note,
-        compared.about_counted,
-    ]
-    text = latex_table(
-        compared.name, records, compared.seeds, compared.goal, notes, compared.own_measures, compared.score,
-        own=own_samples(compared), worst=in_comparison(compared), when=compared.when, comparisons=compared.comparisons,
-    )  # fmt: skip
-    return _written(text, file)
-
-
-def latex_table(
-    name: str,
-    rows: Sequence[Mapping[str, object]],
-    seeds: Sequence[int],
-    goal: str,
-    notes: Sequence[str] = (),
-    own_measures: Sequence[str] = (),
-    score: ScoreStyle = ACCURACY,
-    *,
-    own: str = "data",
-    worst: str = "worst tenth",
-    when: str = "after the last round",
-    comparisons: int = 0,
-) -> str:
-    """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
-
-    Args:
-        name: name of the comparison.
-        rows: the rows of :attr:`fedcohort.Comparison.table`.
-        seeds: the seeds of all rows.
-        goal: the target as headings name it.
-        notes: more sentences for the caption; empty ones are left out.
-        own_measures: names of own measures, each of which is a column.
-        score: how the score is named and written.
-        own: the samples of clients on which their accuracy is measured.
-        worst: what the tenth of the clients with the lowest accuracy is called.
-        when: after which round accuracies are compared, in words.
-        comparisons: number of comparisons that p-values are corrected for, see :attr:`fedcohort.Comparison.comparisons`.
-    """
-    columns = _columns(rows, goal, own_measures, score, worst)
-    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own, worst, comparisons)
+    columns = _columns(compared, records)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
-    return "\n".join(
+    text = "\n".join(
         [
             r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{about}}}",
-            rf"  \label{{tab:{_key(name)}}}",
+            rf"  \caption{{{_caption(compared, records)}}}",
+            rf"  \label{{tab:{_key(compared.name)}}}",
             r"  \footnotesize\setlength{\tabcolsep}{4pt}",
             rf"  \sbox0{{\begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
             r"    \toprule",
@@ -140,17 +94,17 @@ def latex_table(
             "",
         ]
     )
+    return _written(text, file)
 
 
 Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
-def measured_columns(
-    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle, worst: str
-) -> list[Column]:
+def measured_columns(compared: Comparison, rows: Sequence[Mapping[str, object]]) -> list[Column]:
     """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
-    own = [_own_measure(name, rows) for name in own_measures]
+    score, worst = compared.score, in_comparison(compared)
+    own = [_own_measure(name, rows) for name in compared.own_measures]
     return [*_client_columns(rows, score, worst), *_personal_columns(rows, score, worst), *own]
 
 
@@ -180,11 +134,9 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, wors
     return [(text, "r", [score.value(row[name]) for row in rows]) for text, name in headings.items()]
 
 
-def _columns(
-    rows: Sequence[Mapping[str, Any]], goal: str, own_measures: Sequence[str], score: ScoreStyle, worst: str
-) -> list[Column]:
+def _columns(compared: Comparison, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The columns of a paper's table."""
-    several = len({row["algorithm"] for row in rows}) > 1
+    score, several = compared.score, len({row["algorithm"] for row in rows}) > 1
     columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
     if several:
         columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
@@ -194,8 +146,8 @@ def _columns(
             (f"Difference{' [95% CI]' * with_intervals(rows)}", "r", [_difference(row, score) for row in rows])
         )
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
-    columns += measured_columns(rows, own_measures, score, worst)
-    columns += _costs(rows, goal, score)
+    columns += measured_columns(compared, rows)
+    columns += _costs(rows, compared.goal, score)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
 
@@ -237,20 +189,12 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
     return score.difference(row["difference"], row["difference_low"], row["difference_high"])
 
 
-def _caption(
-    what: str,
-    rows: Sequence[Mapping[str, Any]],
-    seeds: Sequence[int],
-    notes: Sequence[str],
-    score: ScoreStyle,
-    own: str,
-    worst: str,
-    comparisons: int,
-) -> str:
+def _caption(compared: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
     """What the table shows, and how its intervals and p-values are made."""
+    seeds, score, comparisons = compared.seeds, compared.score, compared.comparisons
     several = over_seeds(seeds, (row["seeds"] for row in rows))
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation {several}"
-    sentences = [f"{what}, {over}."]
+    sentences = [f"{compared.name}: test {score.name} {compared.when}, {over}."]
     if rows[1:]:
         references = list(dict.fromkeys(row["reference"] for row in rows))
         first = references[0] if len(references) == 1 else "the reference with the same settings"
@@ -260,9 +204,21 @@ def _caption(
     if any(math.isfinite(row["p_holm"]) for row in rows):
         corrected = f", p corrected by Holm for {comparisons} comparisons" if comparisons > 1 else ""
         sentences.append(f"Verdict: two-sided permutation test of the paired differences{corrected}.")
-    if _measured(rows, "client_accuracy"):
-        sentences.append(_about_clients(score, own, worst))
-    return escaped(" ".join([*sentences, *(note for note in notes if note)]))
+    about_targets = compared.about_targets if rows and not math.isnan(compared.targets[0].accuracy) else ""
+    notes = [
+        about_clients(compared, rows),
+        about_personal(compared, rows),
+        about_error(compared.own_measures, score),
+        about_different_seeds(compared),
+        about_federations(compared),
+        about_planned(compared),
+        about_own_versions(compared),
+        about_judged(compared),
+        about_targets + about_cost_marks(rows),
+        compared.note,
+        compared.about_counted,
+    ]
+    return escaped(" ".join(filter(None, [*sentences, *notes])))
 
 
 def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -271,16 +227,6 @@ def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
         return f", with a 95% interval (Student's t){about_cut(rows)}"
     one_seed = any(row["paired_seeds"] == 1 for row in rows if row["reference"] != row["label"])
     return "; one seed gives no interval" if one_seed else ""
-
-
-def _about_clients(score: ScoreStyle, own: str, worst: str) -> str:
-    """What the columns about the accuracy of clients on their ``own`` samples are, in sentences."""
-    name = "score" if score.numeric else score.name
-    lowest = "mean of the tenth of the clients" if worst == "worst tenth" else "that of the client"
-    return (
-        f"Over clients: {name} on each client's own {own}, mean and standard deviation over clients; {worst}: {lowest} with the "
-        f"lowest {name}.{about_scores(score)}"
-    )
 
 
 def _key(name: str) -> str:
@@ -296,9 +242,5 @@ def _written(text: str, file: str | Path | None) -> str:
     """
     if file is not None:
         check_target(file, "file =")
-        try:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-            replace_file(Path(file), text.encode(errors="backslashreplace"))
-        except OSError as error:
-            raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from None
+        write_named_file(file, text, str(file))
     return text

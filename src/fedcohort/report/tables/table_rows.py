@@ -19,7 +19,6 @@ from fedcohort.report.notes.seed_notes import own_seeds
 from fedcohort.report.notes.unranked_rows import unranked
 from fedcohort.report.tables.best_cells import mark_best
 from fedcohort.report.tables.compared_rows import compared_rows
-from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET, shown_cost
 from fedcohort.study.verdicts import BASELINE, NO_RESULT, UNEVEN
 
@@ -164,7 +163,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                     own["difference"],
                 ),
                 "interval": compared.score.interval(own["difference_low"], own["difference_high"]),
-                **_costs_of_target(own, _clock(compared.rows[i])),
+                **_costs_of_target(own, compared.rows[i].clock),
                 "own_measures": [
                     Cell(formatted_values.number_spread(own[name], own[f"{name}_sd"]), own[name])
                     for name in compared.own_measures
@@ -192,10 +191,6 @@ def _costs_of_target(row: Mapping[Any, Any], clock: str) -> dict[str, Cell]:
         name: Cell(formatted_values.of_seeds(text, row["reached"], row["seeds"]), row[name])
         for name, text in zip(TO_TARGET, texts, strict=True)
     }
-
-
-def _clock(row: Row) -> str:
-    return "wall" if row.on_wall_clock else "simulated"
 
 
 def failed_rows(story: Story) -> set[str]:

@@ -179,7 +179,7 @@ OF_ADMITTED = "Jain's index of admitted updates"
 
 def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]:
     """All measures of runs, by topic."""
-    name, of_clients = score.name, "score" if score.numeric else "accuracy"
+    name, of_clients = score.name, score.of_client
     time_name, gain_in = _name_of_time({run.clock for run in runs}), f",{score.points}" if score.points else ""
     own_names = dict.fromkeys(name for run in runs for name in run.own_measures)
     of_test: list[Measure] = [
@@ -291,8 +291,8 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     yield f"{percents}Chance: {chance}."
     yield PASSES
     if not any(math.isfinite(run.client_accuracy) for run in runs):
-        of_clients = "score" if score.numeric else "accuracy"
-        yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
+        of_all = f"The {score.of_client} of all clients"
+        yield f"{of_all} was not measured. To measure it after every round, set measures.clients_every = 1."
     yield from about_targets(several, score)
 
 

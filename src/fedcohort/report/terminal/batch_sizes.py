@@ -68,7 +68,7 @@ def _scores(measured: "Profile", score: ScoreStyle) -> Iterator[Column]:
     if measured.rounds:
         yield Column(f"test\n{score.name}", [score.value(batch.accuracy) for batch in measured.sizes])
         clients = [score.value(batch.client_accuracy) for batch in measured.sizes]
-        yield Column(f"{'score' if score.numeric else score.name}\nof clients", clients, 2)
+        yield Column(f"{score.of_client}\nof clients", clients, 2)
 
 
 def _about_scores(score: ScoreStyle, rounds: int) -> str:

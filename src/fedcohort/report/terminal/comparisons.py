@@ -33,25 +33,24 @@ from fedcohort.report.terminal.layout import (
     fits,
     fitting_table,
     label_width,
-    one_line,
 )
 from fedcohort.study.targets import shown_cost
-from fedcohort.study.verdicts import BASELINE, with_intervals
+from fedcohort.study.verdicts import BASELINE, verdict_heading, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.health import Finding
     from fedcohort.study.measured_values import Result
 
-__all__ = ["comparison", "results"]
+__all__ = ["comparison", "ends_of_points", "results"]
 
 
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and notes on how to read it."""
     table = compared_rows(compared)
-    rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
+    rows, ends = [table[i] for i in compared.in_groups], ends_of_points(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
-    if one_line(_verdict(rows)) in hidden:  # an interval alone would say more than the test
+    if verdict_heading(rows) in hidden:  # an interval alone would say more than the test
         columns = _columns(compared, rows, width, below=True)
         if not fits(columns, width):
             columns = _columns(compared, rows, width, below=True, in_lines=True)
@@ -66,15 +65,10 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     )
 
 
-def _ends(compared: "Comparison") -> list[int]:
+def ends_of_points(compared: "Comparison") -> list[int]:
     """The lines of the table after which another point of a sweep begins."""
     sizes = [len(group.rows) for group in compared.groups[:-1]]
     return [end - 1 for end in itertools.accumulate(sizes)]
-
-
-def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The heading of verdicts; p-values of several comparisons are corrected."""
-    return "verdict,\np (Holm)" if sum(row["verdict"] != BASELINE for row in rows) > 1 else "verdict, p"
 
 
 def _columns(
@@ -122,24 +116,20 @@ def _judged(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, *, below: bool
     yield Column(f"test\n{score.name}", [text.replace(" ±", "\n±") for text in means] if in_lines else means)
     differences = [_difference(row, score, in_lines=in_lines) for row in rows]
     verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
-    heading = "difference" + "\n[95% interval]" * with_intervals(rows)
+    heading, verdict = "difference" + "\n[95% interval]" * with_intervals(rows), verdict_heading(rows)
+    in_two_lines = verdict.replace(", p (", ",\np (")
     if below:
-        verdict = _verdict(rows) if in_lines else one_line(_verdict(rows))
         cells = [Text("\n").join((each, Text(own))) for each, own in zip(differences, verdicts, strict=True)]
-        yield Column(f"{heading}\n{verdict}", cells)
+        yield Column(f"{heading}\n{in_two_lines if in_lines else verdict}", cells)
         return
     yield Column(heading, differences)
     if rows[1:]:
-        yield Column(_verdict(rows), verdicts, 50)
+        yield Column(in_two_lines, verdicts, 50)
 
 
 def _health(findings: "Sequence[Finding]") -> list[RenderableType]:
     """What is wrong with the runs, each with what to try."""
-    lines: list[RenderableType] = []
-    for finding in findings:
-        text = f"{finding.about}{finding.text}. Try: {finding.advice}."
-        lines.append(Text(f"! {text}", style="yellow"))
-    return [*lines, ""] if lines else []
+    return [*(Text(f"! {finding.sentences}", style="yellow") for finding in findings), *([""] if findings else [])]
 
 
 def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> Iterator[Column]:
@@ -176,23 +166,21 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle, *, in_lines: bool = F
 
 
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    clocks = ("wall" if compared.rows[i].on_wall_clock else "simulated" for i in compared.in_groups)
     return [
-        of_seeds(time_on(clock, shown_cost(row, "time_to_target")), row["reached"], row["seeds"])
-        for clock, row in zip(clocks, rows, strict=True)
+        of_seeds(time_on(compared.rows[i].clock, shown_cost(row, "time_to_target")), row["reached"], row["seeds"])
+        for i, row in zip(compared.in_groups, rows, strict=True)
     ]
 
 
 def results(label: str, runs: "Sequence[Result]", findings: "Sequence[Finding]" = (), width: int = WIDE) -> Group:
     """The results of a row, one line for each seed, and what is wrong with its runs."""
     score = score_style(run.labels for run in runs)
-    local = "score" if score.numeric else "accuracy"
     columns = [
         Column("seed", [str(run.seed) for run in runs]),
         Column(f"final\n{score.name}", [score.value(run.accuracy) for run in runs]),
         Column(f"best\n{score.name}", [score.value(run.best_accuracy) for run in runs]),
         Column("early\nstop", [score.value(run.early_stop_accuracy) for run in runs], 4),
-        Column(f"local\n{local}", [score.value(run.local_accuracy) for run in runs], 3),
+        Column(f"local\n{score.of_client}", [score.value(run.local_accuracy) for run in runs], 3),
         *_own_measures([run.own_measures for run in runs]),
         Column("Jain", [index(run.jain) for run in runs]),
         Column("Jain of\nchance", [index(run.jain_random) for run in runs], 2),

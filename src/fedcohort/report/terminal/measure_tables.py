@@ -1,6 +1,5 @@
 """Print the differences of a comparison in one measure, such as fairness or a cost."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.notes.comparison_notes import about_intervals, difference_to_references
 from fedcohort.report.notes.worst_clients import about_worst, numbers_of_clients
+from fedcohort.report.terminal.comparisons import ends_of_points
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,
@@ -23,7 +23,7 @@ from fedcohort.report.terminal.layout import (
     plain_table,
 )
 from fedcohort.study.targets import TO_TARGET
-from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, with_intervals
+from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, verdict_heading, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -38,11 +38,10 @@ def measure_table(compared: "Comparison", differences: "MeasureDifferences", wid
     """The table of the differences in a measure, and notes on how to read it."""
     all_rows = [{str(key): value for key, value in row.items()} for row in differences.table.to_dict("records")]
     rows = [all_rows[i] for i in compared.in_groups]
-    ends = [end - 1 for end in itertools.accumulate(len(group.rows) for group in compared.groups[:-1])]
     columns = _columns(compared, differences.measure.form, rows, width)
     if natural_width(plain_table(columns)) > width:  # names of strategies would have a few letters a line
         columns = _columns(compared, differences.measure.form, rows, width, below=True)
-    table, hidden = fitting_table(columns, width, ends)
+    table, hidden = fitting_table(columns, width, ends_of_points(compared))
     heading = Text.assemble((differences.measure.name, "bold"), f": {_title(differences)}")
     return Group("", heading, "", table, "", *dimmed(*_notes(compared, differences, rows), about_hidden(hidden)))
 
@@ -51,15 +50,14 @@ def _columns(
     compared: "Comparison", form: str, rows: list[dict[str, Any]], width: int, *, below: bool = False
 ) -> list[Column]:
     """The columns of the table; verdicts stand in a column of their own, or ``below`` the differences."""
-    clocks = ["wall" if compared.rows[i].on_wall_clock else "simulated" for i in compared.in_groups]
+    clocks = [compared.rows[i].clock for i in compared.in_groups]
     styled = [(_Style(form, compared.score, clock), row) for clock, row in zip(clocks, rows, strict=True)]
     labels = [Text(row["label"], style="bold") for row in rows]
     verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
-    several = sum(row["verdict"] != BASELINE for row in rows) > 1
     space = "\n" if below else " "
     difference = f"difference{f'{space}[95% interval]' * with_intervals(rows)}"
     differences = [style.difference(row) for style, row in styled]
-    verdict = "verdict, p (Holm)" if several else "verdict, p"
+    verdict = verdict_heading(rows)
     if below:
         difference = f"{difference}\n{verdict}"
         differences = [Text("\n").join((each, Text(own))) for each, own in zip(differences, verdicts, strict=True)]

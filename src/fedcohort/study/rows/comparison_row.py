@@ -32,6 +32,11 @@ class Row:
         """Whether the times of the row are seconds of wall time, because its runs were played on real machines."""
         return all(run.clock == "wall" for run in self.runs.values())
 
+    @property
+    def clock(self) -> str:
+        """The clock of the row's times: ``wall`` or ``simulated``, see :attr:`on_wall_clock`."""
+        return "wall" if self.on_wall_clock else "simulated"
+
     def given(self, part: str) -> str:
         """The class of a ``selector`` or an ``algorithm`` that was given in Python; empty if the experiment names it."""
         return next(iter(self.runs.values())).meta.get(f"given {part}", "")

@@ -43,14 +43,17 @@ SHOWN = 4
 """Largest number of rows that a finding names."""
 
 
+NO_TARGET = Target(math.nan, "")
+
+
 @dataclass(frozen=True)
 class Checked:
     """A row with its runs, the number of them that reached the target, and the target."""
 
     label: str
     runs: Sequence[Measured]
-    reached: int
-    target: Target
+    reached: int = 0
+    target: Target = NO_TARGET
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,11 @@ class Finding:
         left = len(self.rows) - SHOWN
         more = f" and {left} more row{'s' * (left > 1)}" if left > 0 else ""
         return f"{shown}{more}: " if self.rows else ""
+
+    @property
+    def sentences(self) -> str:
+        """The rows, what is wrong, and what to try."""
+        return f"{self.about}{self.text}. Try: {self.advice}."
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
