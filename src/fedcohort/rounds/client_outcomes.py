@@ -37,17 +37,14 @@ class Validated(Protocol):
     @property
     def accuracy(self) -> float:
         """Accuracy in [0, 1]."""
-        ...
 
     @property
     def class_accuracy(self) -> Values:
         """Accuracy per class, float64 [K]."""
-        ...
 
     @property
     def losses(self) -> Values:
         """Cross-entropy of each sample, float64 [n]."""
-        ...
 
 
 class WatchedReport(dict[str, float]):
