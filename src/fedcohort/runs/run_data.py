@@ -164,13 +164,12 @@ def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples:
 def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, object]:
     """The number of clients of a named partition: for natural clients, as many as the data have."""
     partition, clients = experiment.federation.partition, experiment.federation.clients
-    natural = partition.name == "natural" or partition.parameters.get("natural") is True
-    if dataset.writers is not None and natural and "federation.clients" in experiment.unnamed:
+    if dataset.writers is not None and partition.is_natural and "federation.clients" in experiment.unnamed:
         eligible = _num_eligible(dataset, int(partition.parameters["min_size"]))
         if eligible:  # without any, the partition says so
             clients = eligible
             _say(given, f"federation.clients: not given, so {clients}, all clients of the data with enough samples")
-    elif dataset.writers is not None and not natural and partition.name in partition.table.builtin:
+    elif dataset.writers is not None and not partition.is_natural and partition.name in partition.table.builtin:
         _say(
             given,
             f"federation.partition = {partition.name!r}: does not use the ids of the {dataset.num_writers} clients in the data; "
