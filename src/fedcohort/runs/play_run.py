@@ -205,13 +205,8 @@ class _Rounds:
         measures: "Mapping[str, OwnMeasure]",
         progress: Progress | None,
     ) -> None:
-        self.cell, self.run_state, self.writer, self.measures, self.progress = (
-            cell,
-            run_state,
-            writer,
-            measures,
-            progress,
-        )
+        self.cell, self.run_state, self.writer = cell, run_state, writer
+        self.measures, self.progress = measures, progress
         self._times = CheckpointTimes(cell.experiment.measures, every_round=run_state.every_round)
         self._submitted: _PlayedRound | None = None
         self._unwritten: list[RoundRow] = []
@@ -248,14 +243,7 @@ class _Rounds:
 
     def _test(self) -> "Later":
         """Begin to evaluate the model on the test set."""
-        engine, model = self.run_state.engine, self.run_state.model
-        if self.measures:
-            return engine.evaluate_beside(model, "test", predictions=True)
-        return engine.evaluate_beside(model, "test")
-
-    def submit(self, played: _PlayedRound) -> None:
-        """Hand over a round that has been played; the previous round must be settled."""
-        self._submitted = played
+        return self.run_state.engine.evaluate_beside(self.run_state.model, "test", predictions=bool(self.measures))
 
     def settle(self, *, wait: bool = False) -> bool:
         """Finish the submitted round if its model has been evaluated.
@@ -312,7 +300,7 @@ class _Rounds:
         validates = experiment.data.validation > 0 and not run_state.validates
         validation = run_state.engine.evaluate_beside(run_state.model, "validation") if validates else None
         test = self._test() if tested else None
-        self.submit(_PlayedRound(row, validation, test, saved, run_state, self.measures))
+        self._submitted = _PlayedRound(row, validation, test, saved, run_state, self.measures)
         if last or stopping:
             self.settle(wait=True)
         return stopping
