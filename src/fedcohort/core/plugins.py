@@ -133,9 +133,7 @@ class Table:
         for point in entry_points(group=self.group, name=name):
             try:
                 return self._checked(point.load(), name, where)
-            except UsageError:
-                raise
-            except KeyboardInterrupt:
+            except (UsageError, KeyboardInterrupt):
                 raise
             except BaseException as error:
                 raise UsageError(
