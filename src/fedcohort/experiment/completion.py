@@ -46,7 +46,7 @@ _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
 }
 """Paths of the sections that choose a plug-in, and the schema of each."""
 
-CHOICES = {**_PLUGIN_SECTIONS, ("training", "loss"): Loss}
+CHOICES: dict[tuple[str, ...], type[Choice]] = {**_PLUGIN_SECTIONS, ("training", "loss"): Loss}
 """The same, with the loss, which is a part of ``[training]``."""
 
 NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")

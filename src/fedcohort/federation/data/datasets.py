@@ -229,16 +229,7 @@ def from_arrays(
     extra = [array for array in (test_ids, *numeric_labels) if array is not None]
     content = fingerprint_of_content(classes, *arrays, train_ids, *extra)
     made = Dataset(
-        brief(name, MAX_NAME),
-        *arrays,
-        classes,
-        content,
-        train_ids,
-        test_ids,
-        True,
-        numbers[0],
-        numbers[1],
-        client_names,
+        brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids, True, *numbers, client_names=client_names
     )
     return standardised(made, standardise)
 
