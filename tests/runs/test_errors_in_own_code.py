@@ -481,6 +481,7 @@ def answering(method: str, returned: Any) -> FedAvg:
         (answering("coefficients", {0: "x"}), r"^Answers\.coefficients returned 'x' for client 0; it must return numbers$"),
         (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),
         (Weighs(-0.5), r"^Weighs\.weigh returned -0\.5 for client "),
+        (Weighs(10**400), r"^Weighs\.weigh returned 10+\.*0+ for client "),
         (Weighs(None), r"^Weighs\.weigh returned None for client "),
         (NeedsHoldouts(), r"^NeedsHoldouts\.needs: there is no 'holdouts'; did you mean 'holdout'\?"),
         (Uncalled(), r"^Uncalled\.correct would never be called; set corrects = True in the class Uncalled$"),

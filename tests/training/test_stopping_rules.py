@@ -133,6 +133,7 @@ class Returns(StoppingRule):
         (("no", {}), r"^Returns\.check returned 'no' for whether to stop; return True or False$"),
         ((False, {"gain": "1.0"}), r"^Returns\.check reports 'gain': '1\.0'; report numbers, by name$"),
         ((False, {"gain": np.ones(3)}), r"^Returns\.check reports 'gain': array\(\[1\., 1\., 1\.\]\); report numbers, by name$"),
+        ((False, {"gain": 10**400}), r"^Returns\.check reports 'gain': 10+\.+0+; report numbers, by name$"),
         ((False, {"gain": None}), r"^Returns\.check reports 'gain': None; report numbers, by name$"),
         ((False, {3: 1.0}), r"^Returns\.check reports 3: 1\.0; report numbers, by name$"),
         ((False, {"loss": 0.0}), r"^Returns\.check reports 'loss', which is measured for every client; use another name$"),

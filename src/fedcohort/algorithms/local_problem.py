@@ -48,12 +48,10 @@ class Problem(Protocol):
     def held_out(self) -> tuple[Tensor, Tensor]:
         """The features and the labels of the client's held-out part, as stored; empty if there is none, or if it is too small for
         batch norm."""
-        ...
 
     @property
     def rng(self) -> np.random.Generator:
         """The algorithm's own random numbers for this training, keyed by round and client."""
-        ...
 
     def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Put the gradient of the objective on the current batch into ``.grad`` of the parameters.
@@ -64,28 +62,22 @@ class Problem(Protocol):
         Returns:
             What the step reports: the cross-entropy of each sample, and the number of correct predictions.
         """
-        ...
 
     def gradient(self, at: Tensors | None = None) -> Tensors:
         """The gradient of the objective on the current batch, at the current parameters or at the parameters ``at``."""
-        ...
 
     def full_gradient(self, at: Tensors) -> Tensors:
         """The gradient of the objective over all the client's training samples, at the parameters ``at``: one more pass."""
-        ...
 
     def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
         """The objective of each sample of the batch [B], and the gradient of its (weighted) mean, at the parameters ``at``."""
-        ...
 
     def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
         """The gradient of the mean cross-entropy on the given samples, as stored, at the current parameters."""
-        ...
 
     @property
     def labels(self) -> Tensor:
         """The labels of the current batch [B], as stored. (Not in a stack.)"""
-        ...
 
     def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
         """The network's outputs for the current batch [B, …], in training mode; its buffers stay as they are. (Not in a stack.)
@@ -98,12 +90,10 @@ class Problem(Protocol):
         Raises:
             UsageError: the network has no such part.
         """
-        ...
 
     def received_loss(self) -> float | Tensor:
         """The mean objective of the received model over the client's training samples, in evaluation mode: one forward pass.
         (In a stack, float64 [clients].)"""
-        ...
 
 
 def per_client(value: float | Tensor, like: Tensor) -> float | Tensor:

@@ -33,15 +33,12 @@ class ModelGroup(Protocol):
 
     def state_of(self, position: int) -> ModelState:
         """The model of the client at this position."""
-        ...
 
     def is_finite(self, position: int) -> bool:
         """Whether all entries of the model at this position are finite."""
-        ...
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:
         """Σ a_i w_i/Σ a_i over the clients at these positions, without computing each model."""
-        ...
 
 
 class _ModelOfUpdate:

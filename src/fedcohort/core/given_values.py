@@ -15,7 +15,7 @@ def as_float(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):  # an integer can be too large
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # too large, or a tensor with several entries
         return None
 
 

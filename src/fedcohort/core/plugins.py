@@ -23,6 +23,7 @@ from fedcohort.core.user_code.python_plugins import is_python_plugin, name_of_cl
 
 __all__ = [
     "Card", "LabelKind", "Table", "card_of", "check_card", "from_file", "is_file_name", "is_ours", "put_module_of_file", "short_name",
+    "whole_name",
 ]  # fmt: skip
 
 
@@ -132,9 +133,7 @@ class Table:
         for point in entry_points(group=self.group, name=name):
             try:
                 return self._checked(point.load(), name, where)
-            except UsageError:
-                raise
-            except KeyboardInterrupt:
+            except (UsageError, KeyboardInterrupt):
                 raise
             except BaseException as error:
                 raise UsageError(
@@ -209,6 +208,12 @@ _LONGEST_FILE_NAME = 4096
 def is_file_name(name: str) -> bool:
     """Whether ``name`` has the form of a class in a user's own file, ``path/to/file.py:Class``."""
     return len(name) <= _LONGEST_FILE_NAME and _FILE_NAME.fullmatch(name) is not None
+
+
+def whole_name(name: str, folder: Path) -> str:
+    """``path/to/file.py:Class`` with the whole path of the file, which is relative to ``folder``."""
+    path, _, attribute = name.rpartition(":")
+    return f"{resolved(path, folder)}:{attribute}"
 
 
 def short_name(name: str) -> str:

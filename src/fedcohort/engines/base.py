@@ -40,11 +40,9 @@ class Later(Protocol):
 
     def __call__(self) -> Evaluation:
         """Wait for the result and return it."""
-        ...
 
     def done(self) -> bool:
         """Whether the evaluation is finished."""
-        ...
 
 
 class Engine(Protocol):
@@ -62,29 +60,24 @@ class Engine(Protocol):
     @property
     def trainable(self) -> frozenset[str]:
         """Names of the model's trainable parameters; norms and similarities of updates use only these."""
-        ...
 
     def initial_model(self) -> ModelState:
         """The model before the first round; for one seed it is the same whatever the strategy.
 
         Models have the entries of the network's state dictionary that clients receive and send. Frozen parameters are none of them.
         """
-        ...
 
     def whole(self, model: ModelState) -> ModelState:
         """The network's state dictionary with the weights of ``model``, and with the entries that models do not have."""
-        ...
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """Train the cohort in round ``t`` from ``model``; yields updates in the order of the cohort.
 
         The update of a client that has no result has ``failure`` set. An error in the client's own code is raised.
         """
-        ...
 
     def commit(self, admitted: Iterable[int]) -> None:
         """Give these clients, whose updates of the last round were admitted, their new memory; all others keep the old one."""
-        ...
 
     def answer(
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
@@ -93,30 +86,24 @@ class Engine(Protocol):
 
         In a question that needs a training, clients receive what ``algorithm`` broadcasts. Models and memories do not change.
         """
-        ...
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         """Evaluate ``model`` on the server's ``"validation"`` or ``"test"`` set."""
-        ...
 
     def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         """Like :meth:`evaluate`, without waiting: the work may be done at the same time as the training that follows.
 
         A call of the returned object waits for the result. With ``predictions``, it has the predictions and the labels as well.
         """
-        ...
 
     def state_dict(self) -> Mapping[str, Any]:
         """The clients' memories, for the checkpoint."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the memories that :meth:`state_dict` returned."""
-        ...
 
     def close(self) -> None:
         """Release threads, processes and memory."""
-        ...
 
 
 @runtime_checkable

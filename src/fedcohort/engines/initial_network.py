@@ -18,17 +18,14 @@ class SampleKind(Protocol):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
-        ...
 
     @property
     def num_outputs(self) -> int:
         """Number of outputs of the network."""
-        ...
 
     @property
     def device(self) -> device:
         """Where samples are."""
-        ...
 
 
 def build_module(model: Model, federation: SampleKind, seed: int, number: dtype | None = None) -> nn.Module:

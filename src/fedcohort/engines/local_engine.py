@@ -38,7 +38,7 @@ from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
 from fedcohort.engines.thread_numbers import ThreadNumbers, threads_for
 from fedcohort.engines.threaded_cohort import CohortTrainer
-from fedcohort.engines.work_splitting import in_cohort_order, question_pieces
+from fedcohort.engines.work_splitting import in_cohort_order, question_pieces, samples_to_process
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -207,7 +207,7 @@ class LocalEngine:
     def _train_threads(
         self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
-        this_round, costs = self.memories.begin(), self._costs(cohort)
+        this_round, costs = self.memories.begin(), samples_to_process(self._sizes, cohort)
         trainer = CohortTrainer(model, t, cohort, received, self._trainer, self._memory)
         parts = trainer.parts(costs, self.workers)
         here = self._threads.one_is_enough(len(parts), in_python=trainer.in_python)
@@ -230,7 +230,7 @@ class LocalEngine:
         self, trainer: GroupTrainer, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
         """As :meth:`train`. Stacks depend only on the cohort and the machine, so that any number of threads gives the same bits."""
-        this_round, costs = self.memories.begin(), self._costs(cohort)
+        this_round, costs = self.memories.begin(), samples_to_process(self._sizes, cohort)
         groups = trainer.groups(cohort, costs, self.stacks)
         mixed = self.mixed(groups)
 
@@ -316,11 +316,6 @@ class LocalEngine:
         self._restore = lambda: None
 
     # how work is spread over threads
-
-    def _costs(self, cohort: Cohort) -> Values:
-        """Samples that each client of the cohort processes."""
-        epochs = 1 if cohort.epochs is None else cohort.epochs
-        return (self._sizes[cohort.clients] * epochs).astype(np.float64)
 
     def _memory(self, client: int) -> Memory:
         memory: Memory = device.moved(self.memories.get(client), self.device)

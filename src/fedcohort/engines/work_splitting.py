@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedcohort.core.arrays import Flags, Indices, Values
+from fedcohort.selection import Cohort
 
 __all__ = [
     "STACK_CLIENTS_COMBINED",
@@ -19,6 +20,7 @@ __all__ = [
     "neighbors_of_equal_cost",
     "out_of_memory",
     "question_pieces",
+    "samples_to_process",
     "series_of_clients",
     "stacks_by_size",
 ]
@@ -48,6 +50,12 @@ PIECE = 256, 4096
 pieces, threads wait more for Python's lock."""
 PIECES_PER_THREAD = 4
 """Minimum number of such pieces for each thread if there are enough samples, so that all threads are done at about the same time."""
+
+
+def samples_to_process(sizes: Indices, cohort: Cohort) -> Values:
+    """Number of samples that each client of the cohort processes; ``sizes`` are the training samples of all clients, int64 [m]."""
+    epochs = 1 if cohort.epochs is None else cohort.epochs
+    return (sizes[cohort.clients] * epochs).astype(np.float64)
 
 
 def question_pieces(sizes: Indices, threads: int, limits: tuple[int, int] = PIECE) -> list[slice]:

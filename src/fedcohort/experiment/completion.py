@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.files.paths import is_folder, resolved
 from fedcohort.core.given_values import plain_numbers
 from fedcohort.core.parameters import make
-from fedcohort.core.plugins import from_file, is_file_name
+from fedcohort.core.plugins import from_file, is_file_name, whole_name
 from fedcohort.experiment.nested_values import flattened
 from fedcohort.experiment.own_measures import complete_names
 from fedcohort.experiment.sections import (
@@ -31,7 +31,7 @@ from fedcohort.experiment.sections import (
 )
 from fedcohort.federation.data.own_data_names import is_own, is_table, is_text
 
-__all__ = ["NOT_IN_ROWS", "choices", "completed", "plug_in_sections"]
+__all__ = ["CHOICES", "NOT_IN_ROWS", "completed", "plug_in_sections"]
 
 _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
@@ -46,14 +46,11 @@ _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
 }
 """Paths of the sections that choose a plug-in, and the schema of each."""
 
+CHOICES: dict[tuple[str, ...], type[Choice]] = {**_PLUGIN_SECTIONS, ("training", "loss"): Loss}
+"""The same, with the loss, which is a part of ``[training]``."""
 
 NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 """Settings that are the same for all rows of a comparison."""
-
-
-def choices() -> dict[tuple[str, ...], type[Choice]]:
-    """The schema of every section that chooses a plug-in, by its path; with that of the loss, which is a part of ``[training]``."""
-    return {**_PLUGIN_SECTIONS, ("training", "loss"): Loss}
 
 
 def plug_in_sections(experiment: object) -> dict[str, Choice]:
@@ -107,8 +104,7 @@ def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         return section
     if is_table(name) or is_text(name):
         return {**section, "name": str(resolved(name, Path.cwd()))}
-    path, _, attribute = name.rpartition(":")
-    name = f"{resolved(path, Path.cwd())}:{attribute}"
+    name = whole_name(name, Path.cwd())
     function = from_file(name, where, "function")
     if not callable(function):
         raise UsageError(
@@ -146,8 +142,7 @@ def _plugin_section(choice: type[Choice], given: Mapping[str, object], where: st
     if recorded:
         return {**own, "name": name, "parameters": parameters}
     if is_file_name(name):
-        path, _, attribute = name.rpartition(":")
-        name = f"{resolved(path, Path.cwd())}:{attribute}"
+        name = whole_name(name, Path.cwd())
     plugin = choice.table.find(name, f"{where}.name")
     if not isinstance(plugin, type):
         raise UsageError(f"{where}.name = {name!r}: is an object of type {type(plugin).__name__}; it must be a class")

@@ -24,9 +24,9 @@ from fedcohort.core.parameters import NotInKey, explain
 from fedcohort.core.plugins import is_ours, short_name
 from fedcohort.core.words.formatted_values import counted
 from fedcohort.experiment.client_counts import is_capped
-from fedcohort.experiment.completion import completed
+from fedcohort.experiment.completion import completed, plug_in_sections
 from fedcohort.experiment.handed_over import comments
-from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
+from fedcohort.experiment.nested_values import flattened, merge, nested, replace_at, without_none
 from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
@@ -46,7 +46,7 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
-from fedcohort.experiment.setting_checks import check_settings
+from fedcohort.experiment.setting_checks import check_engine, check_measures
 from fedcohort.experiment.settings_in_key import settings_in_key
 from fedcohort.experiment.sweep_checks import about_unknown_key, check_number_of_rows, check_sweep
 from fedcohort.experiment.swept_labels import swept_labels
@@ -107,7 +107,8 @@ class Experiment(Section):
             raise explain(error, "", type(self)) from None
         self.__dict__["_unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
-        check_settings(self.measures, self.engine, self.data.validation, self.rounds)
+        check_engine(self.engine)
+        check_measures(self.measures, self.data.validation, self.rounds)
         selector, algorithm = self.selection.build(), self.algorithm.build()
         self.check_needs(selector.needs, repr(self.selection.name))
         self.check_needs(algorithm.needs, repr(self.algorithm.name))
@@ -192,12 +193,8 @@ class Experiment(Section):
         """The complete description as plain values, in the shape of the TOML file, also of what a user's own data decide."""
         values = self.model_dump(exclude={"variants", "training"})
         values["training"] = asdict(self.training)
-        for section in ("model", "algorithm", "selection"):
-            values[section] = flattened(values[section])
-        for section in ("partition", "label_noise", "feature_shift"):
-            values["federation"][section] = flattened(values["federation"][section])
-        for section in ("latency", "availability", "network"):
-            values["systems"][section] = flattened(values["systems"][section])
+        for path in plug_in_sections(self):
+            replace_at(values, tuple(path.split(".")), flattened)
         values["variants"] = [{"label": row.label, **copy.deepcopy(row.overrides)} for row in self.variants]
         ordered = {key: values[key] for key in type(self).model_fields}
         return {key: value for key, value in ordered.items() if value or key not in ("variants", "sweep")}

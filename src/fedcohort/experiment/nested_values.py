@@ -3,7 +3,7 @@
 import copy
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
@@ -11,7 +11,7 @@ from fedcohort.experiment.plain_values import check_values, parsed
 from fedcohort.experiment.sections import Algorithm
 from fedcohort.federation.data.own_data_names import has_columns
 
-__all__ = ["flattened", "merge", "nested", "parse_overrides", "without_none"]
+__all__ = ["flattened", "merge", "nested", "parse_overrides", "replace_at", "without_none"]
 
 
 def parse_overrides(overrides: Iterable[str], option: str = "--set", example: str = "selection.k=5") -> dict[str, Any]:
@@ -139,6 +139,17 @@ def _parts(key: str) -> list[str]:
     if '"' not in key:
         return key.split(".")
     return [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|([^."]+)', key)] or [key]
+
+
+def replace_at(values: dict[str, Any], path: tuple[str, ...], change: Callable[[Any], object]) -> None:
+    """Change the value at ``path``, if there is one; the tables on the way to it are copied."""
+    *outer, last = path
+    for part in outer:
+        if not isinstance(values.get(part), Mapping):
+            return
+        values[part] = values = dict(values[part])
+    if last in values:
+        values[last] = change(values[last])
 
 
 def flattened(section: dict[str, Any]) -> dict[str, Any]:

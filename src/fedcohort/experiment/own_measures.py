@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.files.paths import resolved
-from fedcohort.core.plugins import from_file, is_file_name, short_name
+from fedcohort.core.plugins import from_file, is_file_name, short_name, whole_name
 
 __all__ = ["RESERVED", "OwnMeasure", "by_name", "check_names", "complete_names"]
 
@@ -47,8 +46,7 @@ def complete_names(names: Sequence[object]) -> list[str]:
             raise UsageError(
                 f"measures.extra = {shown(name)}: should be a function in a file of yours, such as 'my.py:f1'"
             )
-        path, _, attribute = name.rpartition(":")
-        complete.append(f"{resolved(path, Path.cwd())}:{attribute}")
+        complete.append(whole_name(name, Path.cwd()))
     by_name(complete)
     return complete
 

@@ -5,40 +5,23 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core.files.paths import is_file, resolved
-from fedcohort.core.plugins import is_file_name
+from fedcohort.core.files.paths import is_file
+from fedcohort.core.plugins import is_file_name, whole_name
 from fedcohort.core.user_code.own_imports import content_with_imports, imported_files
+from fedcohort.experiment.completion import CHOICES
+from fedcohort.experiment.nested_values import replace_at
 from fedcohort.federation.data.own_data_names import content_of, is_table, is_text
 
 __all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "copied", "named_files", "plugin_files", "with_copies"]
 
-PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
-    ("federation", "partition"),
-    ("federation", "label_noise"),
-    ("federation", "feature_shift"),
-    ("systems", "latency"),
-    ("systems", "availability"),
-    ("systems", "network"),
-    ("model",),
-    ("algorithm",),
-    ("selection",),
-    ("training", "loss"),
-    ("data", "name"),
-    ("public", "name"),
-    ("measures", "extra"),
-)
+PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (*CHOICES, ("data", "name"), ("public", "name"), ("measures", "extra"))
 """Paths of the sections that choose a plug-in, and of the names of data sets. A name or a parameter there can be a class or a function
 in a file; no other text can."""
 
 
 def anchored(values: Mapping[str, object], folder: Path) -> dict[str, Any]:
     """A description with the paths of plug-in files, which are relative to ``folder``, made absolute."""
-
-    def anchor(name: str) -> str:
-        path, _, attribute = name.rpartition(":")
-        return f"{resolved(path, folder)}:{attribute}"
-
-    return _replaced(values, anchor)
+    return _replaced(values, lambda name: whole_name(name, folder))
 
 
 def by_content(values: Mapping[str, object]) -> dict[str, Any]:
@@ -111,23 +94,12 @@ def _replaced(values: Mapping[str, Any], change: Callable[[str], str]) -> dict[s
     """A description with ``change`` applied to each name of a class in a file: in the base, in its variants and in its sweep."""
     result = dict(values)
     for path in PLUGIN_SECTIONS:
-        _replace_at(result, path, change)
+        replace_at(result, path, lambda value: _everywhere(value, change))
     if isinstance(result.get("variants"), list | tuple):
         result["variants"] = [_replaced(row, change) if isinstance(row, Mapping) else row for row in result["variants"]]
     if isinstance(result.get("sweep"), Mapping):
         result["sweep"] = {key: _replaced_choices(str(key), value, change) for key, value in result["sweep"].items()}
     return result
-
-
-def _replace_at(values: dict[str, Any], path: tuple[str, ...], change: Callable[[str], str]) -> None:
-    """Apply ``change`` below ``path``; the tables on the way are copied."""
-    *outer, last = path
-    for part in outer:
-        if not isinstance(values.get(part), Mapping):
-            return
-        values[part] = values = dict(values[part])
-    if last in values:
-        values[last] = _everywhere(values[last], change)
 
 
 def _replaced_choices(key: str, choices: object, change: Callable[[str], str]) -> object:
@@ -141,7 +113,7 @@ def _replaced_choices(key: str, choices: object, change: Callable[[str], str]) -
     tables = [dict(choice) if isinstance(choice, Mapping) else choice for choice in choices]
     for table in tables:
         for path in inside if isinstance(table, dict) else ():
-            _replace_at(table, path, change)
+            replace_at(table, path, lambda value: _everywhere(value, change))
     return tables
 
 

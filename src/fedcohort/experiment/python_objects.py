@@ -5,12 +5,14 @@ object gets a name from :mod:`fedcohort.core.user_code.python_plugins`.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.user_code.python_plugins import is_python_plugin, keep, name_of_class
 from fedcohort.core.words.formatted_values import large
-from fedcohort.experiment.completion import choices, plug_in_sections
+from fedcohort.experiment.completion import CHOICES, plug_in_sections
+from fedcohort.experiment.nested_values import replace_at
 from fedcohort.experiment.sections import Choice, Variant
 
 __all__ = ["in_label", "names_in", "with_names"]
@@ -40,23 +42,12 @@ def with_names(values: Mapping[str, object]) -> dict[str, Any]:
 def _with_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """What :func:`with_names` does, in the base only."""
     result = dict(values)
-    for path, choice in choices().items():
-        _name_at(result, path, choice)
+    for path, choice in CHOICES.items():
+        replace_at(result, path, partial(_section, choice, ".".join(path)))
     return result
 
 
-def _name_at(values: dict[str, Any], path: tuple[str, ...], choice: type[Choice]) -> None:
-    """Name the class or object at ``path``; the tables on the way are copied."""
-    *outer, last = path
-    for part in outer:
-        if not isinstance(values.get(part), Mapping):
-            return
-        values[part] = values = dict(values[part])
-    if last in values:
-        values[last] = _section(choice, values[last], ".".join(path))
-
-
-def _section(choice: type[Choice], given: object, where: str) -> object:
+def _section(choice: type[Choice], where: str, given: object) -> object:
     """A plug-in's section: a table for a class or an object, also for one as the ``name`` in a table; otherwise ``given`` itself."""
     if isinstance(given, Mapping):
         plugin = given.get("name")
@@ -143,7 +134,7 @@ def _swept(key: str, points: object) -> object:
     if not isinstance(points, list | tuple) or all(isinstance(point, str | int | float | None) for point in points):
         return points
     parts = tuple(key.split("."))
-    choice = choices().get(parts[:-1])
+    choice = CHOICES.get(parts[:-1])
     if parts[-1] == "name" and choice is not None:
         return [_only_name(choice, point) if _is_plugin(choice, point, f"sweep.{key}") else point for point in points]
     return [_below(parts, point) for point in points]

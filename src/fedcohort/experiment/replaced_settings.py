@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.experiment.completion import choices
+from fedcohort.experiment.completion import CHOICES
 from fedcohort.experiment.experiment import Experiment
 
 __all__ = ["with_objects"]
@@ -36,10 +36,10 @@ def with_objects(given: object, **objects: object) -> Experiment:
         if plugin is None:
             continue
         if isinstance(plugin, str) or (
-            not isinstance(plugin, Mapping | type) and not choices()[where].table.accepts(plugin)
+            not isinstance(plugin, Mapping | type) and not CHOICES[where].table.accepts(plugin)
         ):
             raise UsageError(
-                f"{name} = {shown(plugin)}: give a class or an object that {choices()[where].table.contract}; a name is a setting: "
+                f"{name} = {shown(plugin)}: give a class or an object that {CHOICES[where].table.contract}; a name is a setting: "
                 f"Experiment({outer[0]}={{{where[-1]!r}: …}})"
             )
         if isinstance(plugin, Mapping):

@@ -21,26 +21,9 @@ if TYPE_CHECKING:
     from fedcohort.selection import Selector
 
 __all__ = [
-    "Algorithm",
-    "Availability",
-    "Choice",
-    "Data",
-    "Engine",
-    "FeatureShift",
-    "FederationSection",
-    "LabelNoise",
-    "Latency",
-    "Loss",
-    "Measures",
-    "Model",
-    "Network",
-    "Partition",
-    "Public",
-    "Section",
-    "Selection",
-    "Systems",
-    "Variant",
-]
+    "Algorithm", "Availability", "Choice", "Data", "Engine", "FeatureShift", "FederationSection", "LabelNoise", "Latency", "Loss",
+    "Measures", "Model", "Network", "Partition", "Public", "Section", "Selection", "Systems", "Variant",
+]  # fmt: skip
 
 
 class Partition(Choice):
@@ -48,6 +31,11 @@ class Partition(Choice):
 
     table: ClassVar[Table] = PARTITIONS
     name: str = "dirichlet_class"
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether clients of the data become the clients."""
+        return self.name == "natural" or self.parameters.get("natural") is True
 
 
 class LabelNoise(Choice):

@@ -5,22 +5,7 @@ import warnings
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment.sections import Engine, Measures
 
-__all__ = ["check_engine", "check_settings"]
-
-
-def check_settings(measures: Measures, engine: Engine, validation: float, rounds: int) -> None:
-    """Check both sections.
-
-    Args:
-        measures, engine: the settings.
-        validation: share of the validation set; without one, there is no early stopping.
-        rounds: number of rounds of a run.
-
-    Raises:
-        UsageError: two settings exclude each other.
-    """
-    check_engine(engine)
-    _check_measures(measures, validation, rounds)
+__all__ = ["check_engine", "check_measures"]
 
 
 def check_engine(engine: Engine) -> None:
@@ -42,9 +27,18 @@ def check_engine(engine: Engine) -> None:
         )
 
 
-def _check_measures(measures: Measures, validation: float, rounds: int) -> None:
+def check_measures(measures: Measures, validation: float, rounds: int) -> None:
     """Refuse rounds between measurements of personal models that are never measured; warn if early stopping would end every run at its
-    first test."""
+    first test.
+
+    Args:
+        measures: the settings.
+        validation: share of the validation set; without one, there is no early stopping.
+        rounds: number of rounds of a run.
+
+    Raises:
+        UsageError: two settings exclude each other.
+    """
     if measures.personal_every and not measures.personal_epochs:
         given = f"measures.personal_every = {measures.personal_every}"
         raise UsageError(f"{given}: measures nothing without measures.personal_epochs; set it to 1 or more")

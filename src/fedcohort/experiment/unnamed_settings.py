@@ -3,9 +3,10 @@
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedcohort.core.files.paths import is_folder
+from fedcohort.experiment.sections import Partition
 from fedcohort.federation.data.own_data_names import is_own, is_text
 
 __all__ = ["BUILTIN_TEXT", "SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
@@ -43,16 +44,7 @@ def without_unnamed(values: Mapping[str, Any], unnamed: frozenset[str]) -> dict[
     return result
 
 
-class _Partition(Protocol):
-    """The choice of a partition."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, object]: ...
-
-
-def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) -> frozenset[str]:
+def settings_of_data(unnamed: frozenset[str], data: str, partition: Partition) -> frozenset[str]:
     """The settings in ``unnamed`` that a user's own files decide, or :data:`BUILTIN_TEXT`; none for other data.
 
     The files decide the number of clients unless it is given, or a partition that divides the samples anew. If it is given, they still
@@ -68,5 +60,4 @@ def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) 
         return frozenset()
     if "federation.clients" not in unnamed:
         return unnamed & {"federation.partition"}
-    natural = partition.name == "natural" or partition.parameters.get("natural") is True
-    return unnamed if "federation.partition" in unnamed or natural else frozenset()
+    return unnamed if "federation.partition" in unnamed or partition.is_natural else frozenset()

@@ -12,6 +12,7 @@ from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import as_float
 from fedcohort.core.sums import for_sums
 from fedcohort.core.words.report_names import MEASURED_BY_SERVER, NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow
@@ -36,17 +37,14 @@ class Validated(Protocol):
     @property
     def accuracy(self) -> float:
         """Accuracy in [0, 1]."""
-        ...
 
     @property
     def class_accuracy(self) -> Values:
         """Accuracy per class, float64 [K]."""
-        ...
 
     @property
     def losses(self) -> Values:
         """Cross-entropy of each sample, float64 [n]."""
-        ...
 
 
 class WatchedReport(dict[str, float]):
@@ -279,11 +277,8 @@ def _weight(algorithm: Algorithm, update: Update, members: Members) -> float:
         UsageError: the algorithm of a user gives no number, or a negative one.
     """
     given: object = algorithm.weigh(update, members)
-    try:
-        weight = float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        weight = math.nan
-    if not 0 <= weight < math.inf:
+    weight = as_float(given)
+    if weight is None or not 0 <= weight < math.inf:
         raise UsageError(
             f"{type(algorithm).__name__}.weigh returned {shown(given)} for client {update.client}; it must return a number of at "
             "least 0"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
+from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.core.arrays import Values, read_only
@@ -113,14 +114,8 @@ class _Playing:
 
     def train_and_aggregate(self, cohort: Cohort) -> Tally:
         """Train the cohort and aggregate the updates; updates are processed one by one, as they arrive."""
-        run_state, clock, algorithm, engine, t = (
-            self.run_state,
-            self.run_state.clock,
-            self.run_state.algorithm,
-            self.run_state.engine,
-            self.t,
-        )
-        start = run_state.model
+        run_state, start, t = self.run_state, self.run_state.model, self.t
+        clock, algorithm, engine = run_state.clock, run_state.algorithm, run_state.engine
         tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
         known = members(cohort, clock.num_samples, run_state.k_at(t), t, engine.trainable)
         parts = {"algorithm": algorithm} | self._of_strategy(cohort)
@@ -211,8 +206,6 @@ class _Playing:
 
 def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
     """The aggregated model, if it has the tensors of the model that clients received; the algorithm of a user can return anything."""
-    from torch import Tensor
-
     algorithm = type(given).__name__
     if not isinstance(model, Mapping):
         raise UsageError(

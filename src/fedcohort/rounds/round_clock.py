@@ -28,23 +28,18 @@ class RoundClock(Protocol):
 
     def available(self, t: int) -> Indices:
         """Clients that can be selected in round ``t``, ascending. Called once, at the beginning of the round."""
-        ...
 
     def nominal(self, t: int) -> Values:
         """Time that each client needs in round ``t`` for nominal work, float64 [m]; NaN if it is unknown."""
-        ...
 
     def expected(self, t: int) -> Values:
         """The two parts of :meth:`nominal`, computation and communication, float64 [m, 2]."""
-        ...
 
     def number_to_select(self, k: int) -> int:
         """Number of clients to select so that k of them are in time."""
-        ...
 
     def number_to_await(self, selected: int, k: int) -> int | None:
         """Number of selected clients that the server waits for; None for all."""
-        ...
 
     def settle(
         self,
@@ -58,12 +53,9 @@ class RoundClock(Protocol):
         requested: Values | None = None,
     ) -> Iterator[Update]:
         """Yield the updates with their durations, mark late ones, and advance :attr:`now` at the end of the round."""
-        ...
 
     def state_dict(self) -> Mapping[str, Any]:
         """The state that the next round depends on."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
-        ...

@@ -4,8 +4,11 @@ import hashlib
 import json
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy
+import torch
+
+from fedcohort.algorithms import Algorithm, Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.core.version import __version__
@@ -16,17 +19,14 @@ from fedcohort.experiment.plugin_files import copied
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import Run, create_run
 from fedcohort.record.recorded_plugins import FACTS, FILES
+from fedcohort.rounds import RunState
 from fedcohort.runs.initial_weights import check_resumed_weights, weights_of
 from fedcohort.runs.run_data import key_of
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms import Algorithm, Training
-    from fedcohort.rounds import RunState
 
 __all__ = ["begin_run"]
 
 
-def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
+def begin_run(path: Path, cell: Cell, given: Given, run_state: RunState, fingerprint: str) -> Run:
     """Create the run directory, or open it if the run was interrupted.
 
     Raises:
@@ -65,7 +65,7 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
     return run
 
 
-def _title(algorithm: "Algorithm", training: "Training") -> str:
+def _title(algorithm: Algorithm, training: Training) -> str:
     """The algorithm's name in tables.
 
     Raises:
@@ -87,9 +87,6 @@ def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
 
 def _versions() -> dict[str, str]:
     """Versions of the software, for the record."""
-    import numpy
-    import torch
-
     return {
         "fedcohort": __version__,
         "python": platform.python_version(),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.files.paths import as_path
+from fedcohort.engines.device import pick_device
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_files import copied
@@ -34,8 +35,6 @@ def on_device(cell: Cell) -> Cell:
         )
     if device != "auto":
         return cell
-    from fedcohort.engines.device import pick_device
-
     experiment = cell.experiment.with_engine(device=pick_device("auto"))
     check_engine(experiment.engine)
     return replace(cell, experiment=experiment)

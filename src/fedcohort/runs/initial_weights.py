@@ -3,20 +3,20 @@
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import torch
+
+from fedcohort.algorithms import ModelState
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.initial_network import build_module
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import Run
+from fedcohort.rounds import RunState
 from fedcohort.runs.prepare_run import federate, model_of
 from fedcohort.runs.run_data import fingerprint_of, has_own_model
-
-if TYPE_CHECKING:
-    from torch import device
-
-    from fedcohort.algorithms import ModelState
-    from fedcohort.rounds import RunState
+from fedcohort.training.networks.model_states import DTYPES, state_of
 
 __all__ = ["WEIGHTS", "check_finished_weights", "check_resumed_weights", "weights_of"]
 
@@ -24,7 +24,7 @@ WEIGHTS = "initial weights"
 """The name of the fingerprint in the record."""
 
 
-def weights_of(experiment: Experiment, given: Given, run_state: "RunState") -> dict[str, str]:
+def weights_of(experiment: Experiment, given: Given, run_state: RunState) -> dict[str, str]:
     """The fingerprint of the initial weights, by its name in the record.
 
     Empty for the models of FedCohort and for modules that were given in Python: their weights follow from the key of the run.
@@ -32,7 +32,7 @@ def weights_of(experiment: Experiment, given: Given, run_state: "RunState") -> d
     return {WEIGHTS: _fingerprint(_initial(run_state))} if _builds(experiment, given) else {}
 
 
-def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run_state: "RunState") -> None:
+def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run_state: RunState) -> None:
     """Refuse to resume a run whose network begins with other weights now; ``run_state`` has the new ones.
 
     Raises:
@@ -50,12 +50,9 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
     """
     if WEIGHTS not in record.meta or not _builds(experiment, given):
         return
-    from fedcohort.engines.initial_network import build_module
-    from fedcohort.training.networks.model_states import DTYPES, state_of
-
     samples, model = _kind_of_samples(experiment, given), model_of(experiment, given)
 
-    def built() -> "ModelState":
+    def built() -> ModelState:
         module = build_module(model, samples, experiment.seed)
         return state_of(module.to(dtype=DTYPES[experiment.training.precision]))
 
@@ -66,7 +63,7 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
     _check(record, experiment, given, now, built)
 
 
-def _initial(run_state: "RunState") -> "ModelState":
+def _initial(run_state: RunState) -> ModelState:
     """All entries of the network before the first round."""
     return run_state.engine.whole(run_state.engine.initial_model())
 
@@ -76,7 +73,7 @@ class _Kind(NamedTuple):
 
     sample_shape: tuple[int, ...]
     num_outputs: int
-    device: "device"
+    device: torch.device
 
 
 _KINDS: dict[tuple[str, str], _Kind] = {}
@@ -97,9 +94,7 @@ def _builds(experiment: Experiment, given: Given) -> bool:
     return has_own_model(experiment, given) and not hasattr(given.model, "state_dict")
 
 
-def _check(
-    record: Run, experiment: Experiment, given: Given, now: "ModelState", again: "Callable[[], ModelState]"
-) -> None:
+def _check(record: Run, experiment: Experiment, given: Given, now: ModelState, again: Callable[[], ModelState]) -> None:
     """Refuse weights ``now`` that differ from the record, unless the network has other weights each time that it is built."""
     fingerprint = _fingerprint(now)
     if fingerprint == record.meta[WEIGHTS] or fingerprint != _fingerprint(again()):
@@ -111,7 +106,7 @@ def _check(
     )
 
 
-def _fingerprint(model: "ModelState") -> str:
+def _fingerprint(model: ModelState) -> str:
     """A hash of all entries of a model."""
     digest = hashlib.sha256()
     for name, value in model.items():

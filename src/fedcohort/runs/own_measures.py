@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import as_float
 from fedcohort.core.user_code.own_code import with_place
 from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.experiment import Experiment
@@ -63,15 +64,8 @@ def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation", *, f
                 value = measure(evaluation.predictions.copy(), evaluation.labels.copy())
         except (Exception, SystemExit) as error:
             raise UsageError(f"measures.extra: {name} raised {with_place(error)}") from error
-        values[name] = _number(name, value)
+        number = as_float(value)
+        if number is None:
+            raise UsageError(f"measures.extra: {name} returned {shown(value)}; it must return one number")
+        values[name] = number
     return values
-
-
-def _number(name: str, value: object) -> float:
-    """The value as a number of Python."""
-    try:
-        if isinstance(value, str | bytes):
-            raise TypeError
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        raise UsageError(f"measures.extra: {name} returned {shown(value)}; it must return one number") from None

@@ -1,23 +1,24 @@
 """Whether the personal models of a user's network can be measured, before clients train for it."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import torch
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.words.formatted_values import counted
+from fedcohort.engines.initial_network import build_module
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Model
 from fedcohort.runs.run_data import has_own_model
-
-if TYPE_CHECKING:
-    from fedcohort.federation.federation import Federation
-    from fedcohort.models import Model
+from fedcohort.training.evaluation import BLOCK
+from fedcohort.training.networks.model_states import DTYPES
+from fedcohort.training.personal_models import measured_samples
 
 __all__ = ["check_personal_models"]
 
 
-def check_personal_models(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+def check_personal_models(experiment: Experiment, given: Given, model: Model, federation: Federation) -> None:
     """Refuse a network that cannot evaluate a single sample, if a client measures its personal model on a block of one.
 
     Batch norm without running statistics is such a network. Otherwise, the run would end in the round in which personal models are
@@ -26,13 +27,6 @@ def check_personal_models(experiment: Experiment, given: Given, model: "Model", 
     Raises:
         UsageError: the message names the client.
     """
-    import torch
-
-    from fedcohort.engines.initial_network import build_module
-    from fedcohort.training.evaluation import BLOCK
-    from fedcohort.training.networks.model_states import DTYPES
-    from fedcohort.training.personal_models import measured_samples
-
     epochs = experiment.measures.personal_epochs
     if not epochs or not has_own_model(experiment, given):
         return

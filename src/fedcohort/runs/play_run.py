@@ -5,13 +5,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fedcohort.core.threads import one_thread, usual_settings
 from fedcohort.core.user_code.python_plugins import check_unchanged
+from fedcohort.engines.base import Later
+from fedcohort.engines.device import moved
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
+from fedcohort.experiment.own_measures import OwnMeasure
 from fedcohort.experiment.python_objects import names_in
 from fedcohort.record import RoundRow, Run, Saved, Writer, locked
+from fedcohort.rounds import RunState
 from fedcohort.runs.begin_run import begin_run
 from fedcohort.runs.checkpoint_times import CheckpointTimes
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
@@ -30,13 +34,8 @@ from fedcohort.runs.own_measures import own_measures, values_of
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.runs.run_data import fingerprint_of, on_data
 from fedcohort.runs.stop_after_round import Interrupted, Stop, finish_the_round
-
-if TYPE_CHECKING:
-    from fedcohort.engines.base import Later
-    from fedcohort.experiment.own_measures import OwnMeasure
-    from fedcohort.rounds import RunState
-    from fedcohort.selection import LocalAccuracy
-    from fedcohort.training.personal_models import PersonalAccuracy
+from fedcohort.selection import LocalAccuracy
+from fedcohort.training.personal_models import PersonalAccuracy
 
 __all__ = ["Interrupted", "Preparation", "Progress", "run_cell"]
 
@@ -45,7 +44,7 @@ Progress = Callable[[Cell, RoundRow], None]
 are recorded together, about ``measures.checkpoint_seconds`` later; if the call raises an error, they are recorded before the run
 ends."""
 
-Preparation = Callable[[Experiment, Given], AbstractContextManager[tuple["RunState", str]]]
+Preparation = Callable[[Experiment, Given], AbstractContextManager[tuple[RunState, str]]]
 """Builds everything that a run needs before its first round; :func:`~fedcohort.runs.prepare_run.prepare` is an example."""
 
 
@@ -98,8 +97,6 @@ def _run_cell(
             return Run(record.path)
         if not trust:
             check_same_files(record, cell.experiment)
-    from fedcohort.core.threads import one_thread, usual_settings
-
     measures = own_measures(cell.experiment, given)
     # a process that was forked lacks the threads that torch had: with more than one, it would wait for them for ever
     with usual_settings(), one_thread(), preparation(cell.experiment, given) as (run_state, fingerprint):
@@ -116,7 +113,7 @@ def _run_cell(
 
 
 def _play(
-    record: Run, cell: Cell, run_state: "RunState", measures: "Mapping[str, OwnMeasure]", progress: Progress | None
+    record: Run, cell: Cell, run_state: RunState, measures: Mapping[str, OwnMeasure], progress: Progress | None
 ) -> None:
     """Play the rounds that are missing; the caller holds the lock of the run."""
     seconds = cell.experiment.measures.durable_seconds
@@ -125,10 +122,8 @@ def _play(
         _Rounds(cell, run_state, writer, measures, progress).play(first, stop)
 
 
-def _restore(record: Run, run_state: "RunState", writer: Writer) -> int:
+def _restore(record: Run, run_state: RunState, writer: Writer) -> int:
     """Put the run_state into the state of the last checkpoint, and return the next round; also record the facts about the clients."""
-    from fedcohort.engines.device import moved
-
     if not record.portrait.facts:
         writer.describe(run_state.portrait())
     saved = record.checkpoint()
@@ -153,11 +148,11 @@ class _PlayedRound:
     """
 
     row: RoundRow
-    validation: "Later | None"
-    test: "Later | None"
+    validation: Later | None
+    test: Later | None
     saved: Saved | None
-    run_state: "RunState"
-    measures: "Mapping[str, OwnMeasure]"
+    run_state: RunState
+    measures: Mapping[str, OwnMeasure]
 
     @property
     def ready(self) -> bool:
@@ -200,18 +195,13 @@ class _Rounds:
     def __init__(
         self,
         cell: Cell,
-        run_state: "RunState",
+        run_state: RunState,
         writer: Writer,
-        measures: "Mapping[str, OwnMeasure]",
+        measures: Mapping[str, OwnMeasure],
         progress: Progress | None,
     ) -> None:
-        self.cell, self.run_state, self.writer, self.measures, self.progress = (
-            cell,
-            run_state,
-            writer,
-            measures,
-            progress,
-        )
+        self.cell, self.run_state, self.writer = cell, run_state, writer
+        self.measures, self.progress = measures, progress
         self._times = CheckpointTimes(cell.experiment.measures, every_round=run_state.every_round)
         self._submitted: _PlayedRound | None = None
         self._unwritten: list[RoundRow] = []
@@ -223,8 +213,6 @@ class _Rounds:
         Raises:
             Interrupted: ``stop`` was set; the current round is finished and written.
         """
-        from fedcohort.core.threads import one_thread
-
         rounds, path = self.cell.experiment.rounds, self.writer.path
         self.run_state.engine.meanwhile = self.settle
         with one_thread():
@@ -246,16 +234,9 @@ class _Rounds:
         if self.measures:
             values_of(self.measures, self._test()(), first=True)
 
-    def _test(self) -> "Later":
+    def _test(self) -> Later:
         """Begin to evaluate the model on the test set."""
-        engine, model = self.run_state.engine, self.run_state.model
-        if self.measures:
-            return engine.evaluate_beside(model, "test", predictions=True)
-        return engine.evaluate_beside(model, "test")
-
-    def submit(self, played: _PlayedRound) -> None:
-        """Hand over a round that has been played; the previous round must be settled."""
-        self._submitted = played
+        return self.run_state.engine.evaluate_beside(self.run_state.model, "test", predictions=bool(self.measures))
 
     def settle(self, *, wait: bool = False) -> bool:
         """Finish the submitted round if its model has been evaluated.
@@ -312,7 +293,7 @@ class _Rounds:
         validates = experiment.data.validation > 0 and not run_state.validates
         validation = run_state.engine.evaluate_beside(run_state.model, "validation") if validates else None
         test = self._test() if tested else None
-        self.submit(_PlayedRound(row, validation, test, saved, run_state, self.measures))
+        self._submitted = _PlayedRound(row, validation, test, saved, run_state, self.measures)
         if last or stopping:
             self.settle(wait=True)
         return stopping
@@ -326,7 +307,7 @@ class _Rounds:
         self._recording += took
         return saved
 
-    def _question(self, t: int) -> "LocalAccuracy | None":
+    def _question(self, t: int) -> LocalAccuracy | None:
         """The question to all clients about the new model, for the record; see ``measures.clients_every``.
 
         Clients with test samples of their own are not asked: the evaluation on the test set gives their accuracies.
@@ -335,16 +316,12 @@ class _Rounds:
         every = experiment.measures.clients_every
         if not every or self.run_state.test_clients is not None or (t < experiment.rounds and t % every):
             return None
-        from fedcohort.selection import LocalAccuracy
-
         return LocalAccuracy(held_out=experiment.federation.holdout > 0)
 
-    def _personal(self, t: int) -> "PersonalAccuracy | None":
+    def _personal(self, t: int) -> PersonalAccuracy | None:
         """The question about the new model after local epochs, for the record; see ``measures.personal_epochs``."""
         experiment = self.cell.experiment
         epochs, every = experiment.measures.personal_epochs, experiment.measures.personal_every
         if not epochs or (t < experiment.rounds and (not every or t % every)):
             return None
-        from fedcohort.training.personal_models import PersonalAccuracy
-
         return PersonalAccuracy(epochs)

@@ -6,34 +6,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import nn
 
+from fedcohort.algorithms import LOSSES, Algorithm
+from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.core.user_code.unseeded_draws import warning_of_draws
+from fedcohort.engines.initial_network import build_module
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.experiment.given_objects import Given
+from fedcohort.experiment.pairings import check
 from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.data.datasets import Dataset
+from fedcohort.federation.describe_federation import Survey, names_of_clients, portrait, survey
+from fedcohort.federation.featureshift import Space, in_words
+from fedcohort.federation.federation import Federation, gather
+from fedcohort.federation.partition import Partition, partition
+from fedcohort.federation.pooled_federation import pooled
+from fedcohort.federation.position_labels import strata
+from fedcohort.federation.public_samples import PublicSet
+from fedcohort.federation.simulated_clock import Clock
+from fedcohort.models import Model, as_model, built_repeatably, check_network, refuse_complex, refuse_lazy
 from fedcohort.record import Portrait
+from fedcohort.rounds import RunState
 from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.personal_model_checks import check_personal_models
 from fedcohort.runs.run_clock import clock_of
 from fedcohort.runs.run_data import load_data, on_data
 from fedcohort.runs.run_engine import driver_device, engine_of
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from fedcohort.algorithms import Algorithm
-    from fedcohort.federation.describe_federation import Survey
-    from fedcohort.federation.federation import Federation
-    from fedcohort.federation.partition import Partition
-    from fedcohort.federation.public_samples import PublicSet
-    from fedcohort.federation.simulated_clock import Clock
-    from fedcohort.models import Model
-    from fedcohort.rounds import RunState
-    from fedcohort.selection import Census, Selector
+from fedcohort.runs.sequence_checks import check_sequences
+from fedcohort.selection import Census, Selector
+from fedcohort.selection.strategies.all_available import All
+from fedcohort.training.client_hooks import settings_under
+from fedcohort.training.code_reading.forward_code import names_kept
+from fedcohort.training.image_augmentation import check_images
+from fedcohort.training.networks.mixed_samples import drawn_by_loss
+from fedcohort.training.networks.model_states import DTYPES, state_of
+from fedcohort.training.networks.omitted_entries import omitted_entries
+from fedcohort.training.personal_models import personal_data
 
 __all__ = ["Federated", "check_model", "federate", "give_tools", "look", "model_of", "plugins_of", "prepare"]
 
@@ -50,9 +61,9 @@ class Federated:
     """
 
     dataset: Dataset
-    split: "Partition"
-    federation: "Federation"
-    public: "PublicSet"
+    split: Partition
+    federation: Federation
+    public: PublicSet
 
 
 def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Federated:
@@ -60,11 +71,6 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
 
     The steps are: set public samples apart, partition, corrupt labels, split off held-out samples, shift features.
     """
-    from fedcohort.federation.federation import gather
-    from fedcohort.federation.partition import partition
-    from fedcohort.federation.position_labels import strata
-    from fedcohort.runs.sequence_checks import check_sequences
-
     seed, data = experiment.seed, experiment.data
     dataset, public = load_data(experiment, given)
     check_sequences(experiment, given, dataset)
@@ -91,30 +97,22 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
     return Federated(dataset, split, federation, public)
 
 
-def model_of(experiment: Experiment, given: Given) -> "Model":
+def model_of(experiment: Experiment, given: Given) -> Model:
     """The model that was given in Python, or else that of the experiment."""
-    from fedcohort.models import Model, as_model
-
     model: Model = as_model(given.model) if given.model is not None else experiment.model.build()
     return as_model(model)
 
 
-def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> list[str]:
+def check_model(experiment: Experiment, given: Given, model: Model, federation: Federation) -> list[str]:
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit.
 
     Returns the names of generators without a seed from which the model draws.
     """
-    from fedcohort.algorithms import LOSSES
-    from fedcohort.engines.initial_network import build_module
-    from fedcohort.models import built_repeatably, check_network, refuse_complex
-    from fedcohort.training.code_reading.forward_code import names_kept
-    from fedcohort.training.networks.model_states import DTYPES
-
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
         return []
     dtype = DTYPES[experiment.training.precision]
 
-    def name_of(module: "nn.Module") -> str:
+    def name_of(module: nn.Module) -> str:
         return type(module).__name__ if given.model is not None else repr(experiment.model.name)
 
     module = built_repeatably(partial(build_module, model, federation, experiment.seed), name_of)
@@ -131,17 +129,8 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
 
 
 @naming_own_code()
-def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
+def look(experiment: Experiment, given: Given) -> tuple[Dataset, Survey]:
     """The data of an experiment and facts about each of its clients, without training."""
-    from fedcohort.engines.initial_network import build_module
-    from fedcohort.federation.describe_federation import names_of_clients, survey
-    from fedcohort.federation.featureshift import Space, in_words
-    from fedcohort.federation.simulated_clock import Clock
-    from fedcohort.models import refuse_lazy
-    from fedcohort.training.image_augmentation import check_images
-    from fedcohort.training.networks.model_states import DTYPES, state_of
-    from fedcohort.training.networks.omitted_entries import omitted_entries
-
     experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
@@ -160,21 +149,12 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
 
 
 @contextmanager
-def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, str]]":
+def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[RunState, str]]:
     """Prepare a run for its first round: the run_state, and the fingerprint of its data. The engine is closed at the end of the block.
 
     Raises:
         UsageError: something in the description or the data cannot be used.
     """
-    from fedcohort.federation.describe_federation import names_of_clients
-    from fedcohort.federation.pooled_federation import pooled
-    from fedcohort.federation.simulated_clock import Clock
-    from fedcohort.rounds import RunState
-    from fedcohort.selection.strategies.all_available import All
-    from fedcohort.training.client_hooks import settings_under
-    from fedcohort.training.networks.mixed_samples import drawn_by_loss
-    from fedcohort.training.personal_models import personal_data
-
     seed, federated = experiment.seed, federate(experiment, given, driver_device(experiment))
     federation = federated.federation
     check_labels(experiment.training, numeric=federation.is_numeric, data=federated.dataset.name)
@@ -225,14 +205,12 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         engine.close()
 
 
-def plugins_of(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
+def plugins_of(experiment: Experiment, given: Given) -> tuple[Selector, Algorithm]:
     """New instances of the strategy and the algorithm.
 
     Raises:
         UsageError: they cannot be combined, or cannot work with these data.
     """
-    from fedcohort.experiment.pairings import check
-
     selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
     for plugin in (selector, algorithm):
@@ -243,13 +221,8 @@ def plugins_of(experiment: Experiment, given: Given) -> "tuple[Selector, Algorit
     return selector, algorithm
 
 
-def give_tools(
-    algorithm: "Algorithm", model: "Model", federation: "Federation", public: "PublicSet", seed: int
-) -> None:
+def give_tools(algorithm: Algorithm, model: Model, federation: Federation, public: PublicSet, seed: int) -> None:
     """Give the server half of the algorithm the data and functions that it works with."""
-    from fedcohort.algorithms.server_tools import ServerTools
-    from fedcohort.engines.initial_network import build_module
-
     samples = public.features() if "public" in algorithm.needs else federation.test[:0].features
     algorithm.prepare(
         ServerTools(
@@ -265,16 +238,14 @@ def give_tools(
 
 def _census(
     experiment: Experiment,
-    selector: "Selector",
-    algorithm: "Algorithm",
-    federation: "Federation",
-    clock: "Clock",
+    selector: Selector,
+    algorithm: Algorithm,
+    federation: Federation,
+    clock: Clock,
     k: int,
     width: int,
-) -> "Census":
+) -> Census:
     """The facts about the federation that the strategy receives before the first round."""
-    from fedcohort.selection import Census
-
     histogram = federation.histogram() if "histogram" in selector.needs else None
     return Census(
         federation.num_samples,
@@ -288,8 +259,6 @@ def _census(
     )
 
 
-def _portrait(federation: "Federation", clock: "Clock", rounds: int, names: tuple[str, ...]) -> Portrait:
+def _portrait(federation: Federation, clock: Clock, rounds: int, names: tuple[str, ...]) -> Portrait:
     """The facts about the clients for the record."""
-    from fedcohort.federation.describe_federation import portrait
-
     return Portrait(federation.classes, portrait(federation, clock, rounds), names)

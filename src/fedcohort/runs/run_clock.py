@@ -1,25 +1,24 @@
 """Build the simulated clock of a run from its experiment."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.core.arrays import Indices
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.experiment import Experiment, Systems
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms import Algorithm, ModelState
-    from fedcohort.federation.simulated_clock import Clock
+from fedcohort.federation.simulated_clock import Clock
 
 __all__ = ["clock_of"]
 
-AClock = TypeVar("AClock", bound="Clock")
+AClock = TypeVar("AClock", bound=Clock)
 
 
 def clock_of(
     experiment: Experiment,
     systems: Systems,
     num_samples: Indices,
-    algorithm: "Algorithm",
-    model: "ModelState",
+    algorithm: Algorithm,
+    model: ModelState,
     kind: type[AClock],
 ) -> AClock:
     """The clock of a run.
@@ -32,8 +31,6 @@ def clock_of(
         model: the initial model, which determines transfer times.
         kind: class of the clock.
     """
-    from fedcohort.core.tensor_sizes import num_bytes
-
     return kind(
         num_samples,
         experiment.seed,

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.words.formatted_values import counted
@@ -11,11 +13,13 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import HANDED_OVER, Given
 from fedcohort.experiment.handed_over import check_handed_over
 from fedcohort.experiment.unnamed_settings import BUILTIN_TEXT
+from fedcohort.federation.data import datasets, load_dataset
+from fedcohort.federation.data.class_subset import first_classes
 from fedcohort.federation.data.datasets import Dataset, standardised
+from fedcohort.federation.data.load_dataset import is_found
 from fedcohort.federation.data.own_data_names import is_own
-
-if TYPE_CHECKING:
-    from fedcohort.federation.public_samples import PublicSet
+from fedcohort.federation.default_partition import default_partition
+from fedcohort.federation.public_samples import PublicSet, choose_public
 
 __all__ = ["fingerprint_of", "has_own_model", "key_of", "load_data", "on_data"]
 
@@ -28,12 +32,8 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
     return load_data(experiment, given)[1].fingerprint
 
 
-def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
+def load_data(experiment: Experiment, given: Given) -> tuple[Dataset, PublicSet]:
     """The data set of an experiment, and its public part."""
-    from fedcohort.federation.data import datasets
-    from fedcohort.federation.data.class_subset import first_classes
-    from fedcohort.federation.public_samples import choose_public
-
     public = experiment.public
 
     def proxy(name: str) -> Dataset:
@@ -70,8 +70,6 @@ def _dataset(experiment: Experiment, given: Given) -> Dataset:
 
 def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
     """A data set by its name. A user's own function or table is loaded once for all runs of a call."""
-    from fedcohort.federation.data import load_dataset
-
     if not is_own(name):
         return load_dataset.load(name, data_dir=given.data_dir, **settings)
     key = (name, repr(sorted(settings.items())))
@@ -145,8 +143,6 @@ def _say_unknown_clients(given: Given, dataset: Dataset) -> None:
 
 def _is_found(experiment: Experiment) -> bool:
     """Whether the data are a folder or a text, and settings are left to them."""
-    from fedcohort.federation.data.load_dataset import is_found
-
     if experiment.data.name == BUILTIN_TEXT:
         return "federation.partition" in experiment.unnamed
     return bool(experiment.unnamed) and is_found(experiment.data.name)
@@ -164,13 +160,12 @@ def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples:
 def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, object]:
     """The number of clients of a named partition: for natural clients, as many as the data have."""
     partition, clients = experiment.federation.partition, experiment.federation.clients
-    natural = partition.name == "natural" or partition.parameters.get("natural") is True
-    if dataset.writers is not None and natural and "federation.clients" in experiment.unnamed:
+    if dataset.writers is not None and partition.is_natural and "federation.clients" in experiment.unnamed:
         eligible = _num_eligible(dataset, int(partition.parameters["min_size"]))
         if eligible:  # without any, the partition says so
             clients = eligible
             _say(given, f"federation.clients: not given, so {clients}, all clients of the data with enough samples")
-    elif dataset.writers is not None and not natural and partition.name in partition.table.builtin:
+    elif dataset.writers is not None and not partition.is_natural and partition.name in partition.table.builtin:
         _say(
             given,
             f"federation.partition = {partition.name!r}: does not use the ids of the {dataset.num_writers} clients in the data; "
@@ -191,8 +186,6 @@ def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[
 
 def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, object]:
     """A partition that suits the number of samples; with fewer samples than the default number of clients, fewer clients."""
-    from fedcohort.federation.default_partition import default_partition
-
     clients = experiment.federation.clients
     if "federation.clients" in experiment.unnamed:
         clients = min(clients, num_samples)
@@ -221,8 +214,6 @@ def _with_clients(experiment: Experiment, clients: int) -> dict[str, object]:
 
 def _num_eligible(dataset: Dataset, min_size: int) -> int:
     """Number of clients in the data that have at least ``min_size`` training samples."""
-    import numpy as np
-
     assert dataset.writers is not None
     return int(np.count_nonzero(np.bincount(dataset.writers) >= max(min_size, 1)))
 

@@ -1,17 +1,17 @@
 """Build the engine of a run: where and how its clients are trained."""
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from fedcohort.algorithms import Algorithm
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.cluster import host_pool
+from fedcohort.engines.cluster.ray_engine import RayEngine
+from fedcohort.engines.device import check_precision, pick_device
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms import Algorithm
-    from fedcohort.engines.cluster.ray_engine import RayEngine
-    from fedcohort.engines.local_engine import LocalEngine
-    from fedcohort.federation.federation import Federation
-    from fedcohort.models import Model
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Model
 
 __all__ = ["driver_device", "engine_of"]
 
@@ -21,22 +21,18 @@ log = logging.getLogger("fedcohort")
 
 def driver_device(experiment: Experiment) -> str:
     """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster."""
-    from fedcohort.engines.device import check_precision, pick_device
-
     check_precision(experiment.engine.device, experiment.training.precision)
     return "cpu" if experiment.engine.name == "ray" else pick_device(experiment.engine.device)
 
 
 def engine_of(
-    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
-) -> "LocalEngine | RayEngine":
+    experiment: Experiment, model: Model, federation: Federation, algorithm: Algorithm, cohort: int
+) -> LocalEngine | RayEngine:
     """The engine of the experiment, for about ``cohort`` clients a round.
 
     Raises:
         UsageError: the plan needs a cluster.
     """
-    from fedcohort.engines.local_engine import LocalEngine
-
     settings, training, seed = experiment.engine, experiment.training, experiment.seed
     if settings.name == "local":
         plan = _plan(experiment, model, federation, algorithm, cohort)
@@ -44,10 +40,7 @@ def engine_of(
             federation, model, training, algorithm, seed, settings.workers, plan=plan, arithmetic=settings.arithmetic,
             threads_per_client=settings.threads_per_client,
         )  # fmt: skip
-    from fedcohort.engines.cluster.host_pool import shared_pool
-    from fedcohort.engines.cluster.ray_engine import RayEngine
-
-    pool = shared_pool(
+    pool = host_pool.shared_pool(
         settings.address, settings.workers, settings.threads_per_client, gpu=settings.device == "cuda",
         patience=settings.patience,
     )  # fmt: skip
@@ -59,7 +52,7 @@ def engine_of(
 
 
 def _plan(
-    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
+    experiment: Experiment, model: Model, federation: Federation, algorithm: Algorithm, cohort: int
 ) -> Literal["loop", "threads", "stacked"]:
     """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round.
 

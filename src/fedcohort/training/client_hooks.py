@@ -9,6 +9,7 @@ from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import as_float
 from fedcohort.core.words.report_names import MEASURED_BY_ALL
 from fedcohort.selection import Progress, StoppingRule
 
@@ -151,7 +152,7 @@ def ending(rule: StoppingRule, progress: Progress) -> tuple[bool, dict[str, floa
         raise UsageError(
             f"{where} returned {shown(returned)}; return whether to stop and the numbers to report, such as (True, {{'gain': 0.1}})"
         )
-    ends, report = _number(returned[0]), {name: _number(value) for name, value in returned[1].items()}
+    ends, report = as_float(returned[0]), {name: as_float(value) for name, value in returned[1].items()}
     if ends not in (0.0, 1.0):
         raise UsageError(f"{where} returned {shown(returned[0])} for whether to stop; return True or False")
     for name, value in report.items():
@@ -160,16 +161,6 @@ def ending(rule: StoppingRule, progress: Progress) -> tuple[bool, dict[str, floa
         if name in MEASURED_BY_ALL:
             raise UsageError(f"{where} reports {name!r}, which is measured for every client; use another name")
     return bool(ends), {name: value for name, value in report.items() if value is not None}
-
-
-def _number(value: Any) -> float | None:
-    """``value`` as a number; None if it is none."""
-    if isinstance(value, str | bytes):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):  # the last one is of a tensor with several entries
-        return None
 
 
 def _are_groups(part: object) -> bool:

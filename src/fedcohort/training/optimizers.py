@@ -49,11 +49,9 @@ class Optimizer(Protocol):
 
     def step(self) -> object:
         """Move the parameters by their ``.grad``; parameters without one stay."""
-        ...
 
     def rule(self) -> Rule:
         """What the next steps do if every parameter has a gradient."""
-        ...
 
 
 class PlainSGD:

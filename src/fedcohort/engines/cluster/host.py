@@ -45,6 +45,7 @@ from fedcohort.engines.cluster.ray_package import lost_errors
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.stacked_cohort import GroupTrainer
 from fedcohort.engines.threaded_cohort import CohortTrainer
+from fedcohort.engines.work_splitting import samples_to_process
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -261,8 +262,7 @@ def _train(
         yield from site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
         return
     trainer = CohortTrainer(model, t, cohort, received, lambda: nullcontext(site.trainer), site.memory)
-    epochs = 1 if cohort.epochs is None else cohort.epochs
-    costs = (site.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
+    costs = samples_to_process(site.federation.num_samples, cohort)
     for part in trainer.parts(costs, 1):
         yield from trainer.train(part, into[part])
 

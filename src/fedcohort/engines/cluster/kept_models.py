@@ -15,11 +15,9 @@ class KeptModels(Protocol):
 
     def state_of(self, position: int) -> ModelState:
         """The model of the client at this position."""
-        ...
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:
         """Σ a_i w_i/Σ a_i over the clients at these positions."""
-        ...
 
 
 class KeptStates:

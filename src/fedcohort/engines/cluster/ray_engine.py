@@ -42,7 +42,12 @@ from fedcohort.engines.cluster.ray_package import ray_module
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import AHEAD, AHEAD_BYTES, LocalEngine
-from fedcohort.engines.work_splitting import in_cohort_order, neighbors_of_equal_cost, question_pieces
+from fedcohort.engines.work_splitting import (
+    in_cohort_order,
+    neighbors_of_equal_cost,
+    question_pieces,
+    samples_to_process,
+)
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -207,7 +212,7 @@ class RayEngine:
 
     def _groups(self, cohort: Cohort) -> list[Indices]:
         """The parts of a cohort that hosts train, one part in a call, as positions in the cohort."""
-        costs = self._costs(cohort)
+        costs = samples_to_process(self._sizes, cohort)
         if self.plan == "means":
             small, large = BLOCK_CLIENTS
             count = len(costs)
@@ -246,7 +251,7 @@ class RayEngine:
         keep = None if self.plan == "threads" else next(self._numbers)
         with_mean = self.plan == "means" and self._weights_are_samples
         arguments = self._name, refs, t, part, self._memories_of(clients), rule, keep, with_mean
-        return Call("train", arguments, clients, float(self._costs(part).sum()))
+        return Call("train", arguments, clients, float(samples_to_process(self._sizes, part).sum()))
 
     def _updates(self, call: Call, result: Result) -> Iterator[Trained]:
         """The updates of a call, and the clients' new memories."""
@@ -308,10 +313,6 @@ class RayEngine:
     def _memories_of(self, clients: Iterable[int]) -> dict[int, NestedArrays]:
         memories = {client: self.memories.get(client) for client in clients}
         return {client: as_arrays(memory) for client, memory in memories.items() if memory}
-
-    def _costs(self, cohort: Cohort) -> Values:
-        epochs = 1 if cohort.epochs is None else cohort.epochs
-        return (self._sizes[cohort.clients] * epochs).astype(np.float64)
 
 
 def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:

@@ -6,8 +6,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.data.array_checks import numbered
-from fedcohort.federation.data.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset, clients_in
 
 __all__ = ["first_classes"]
 
@@ -21,14 +20,6 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
     if number is None or (number == dataset.num_classes and dataset.train_numbers is None):
         return dataset
     train, test = _samples_of(dataset, number)
-    writers, test_clients = None, None
-    names: tuple[str, ...] = ()
-    if dataset.writers is not None:
-        kept = dataset.writers[train]
-        writers = numbered(kept)
-        if dataset.test_clients is not None:
-            test_clients = numbered(dataset.test_clients[test], known=kept)
-        names = tuple(dataset.client_names[i] for i in np.unique(kept).tolist()) if dataset.client_names else ()
     return replace(
         dataset,
         train_features=dataset.train_features[train],
@@ -36,9 +27,7 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
         test_features=dataset.test_features[test],
         test_labels=dataset.test_labels[test],
         classes=dataset.classes[:number],
-        writers=writers,
-        test_clients=test_clients,
-        client_names=names,
+        **clients_in(dataset, train, test),
         fingerprint=f"{dataset.fingerprint}:{number} classes",
     )
 

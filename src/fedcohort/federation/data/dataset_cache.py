@@ -46,13 +46,11 @@ def entry_of_source(source: Path | str, image_column: str | None, label_column: 
     Raises:
         UsageError: the cache folder cannot be created, or a file of the source cannot be read.
     """
-    root = cache_folder("datasets")
     files = files_in(source, f"data.name = '{brief(source)}'") if isinstance(source, Path) else []
     states = [(str(file), state.st_size, state.st_mtime_ns) for file, state in files]
     patterns = split_patterns(source, (file for file, _ in files)) if isinstance(source, Path) else None
-    key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states, *([patterns] if patterns else [])])
-    stem = re.sub(r"[^\w.-]", "_", Path(source).name)[:40]
-    return root / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    content = [str(source), image_column, label_column, states, *([patterns] if patterns else [])]
+    return entry_of_content(Path(source).name, content)
 
 
 def entry_of_content(name: str, content: list[Any]) -> Path:

@@ -27,7 +27,16 @@ from fedcohort.federation.data.client_ids import numbers_of_clients
 from fedcohort.federation.data.image_layout import mention_channels_last
 from fedcohort.federation.data.numeric_labels import bin_edges, bin_names, binned, check_numbers, readable
 
-__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
+__all__ = [
+    "MAX_NAME",
+    "Dataset",
+    "clients_in",
+    "fingerprint_of_content",
+    "from_arrays",
+    "held_out",
+    "part",
+    "standardised",
+]
 
 
 FEATURE_TYPES = ("uint8", "int64", "float32", "float64")
@@ -220,16 +229,7 @@ def from_arrays(
     extra = [array for array in (test_ids, *numeric_labels) if array is not None]
     content = fingerprint_of_content(classes, *arrays, train_ids, *extra)
     made = Dataset(
-        brief(name, MAX_NAME),
-        *arrays,
-        classes,
-        content,
-        train_ids,
-        test_ids,
-        True,
-        numbers[0],
-        numbers[1],
-        client_names,
+        brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids, True, *numbers, client_names=client_names
     )
     return standardised(made, standardise)
 
@@ -318,20 +318,21 @@ def part(dataset: Dataset, share: float) -> Dataset:
         train_features=dataset.train_features[kept],
         train_labels=dataset.train_labels[kept],
         train_numbers=None if dataset.train_numbers is None else dataset.train_numbers[kept],
-        writers=None if dataset.writers is None else numbered(dataset.writers[kept]),
-        client_names=_names_in(dataset, kept),
-        test_clients=None
-        if dataset.writers is None or dataset.test_clients is None
-        else numbered(dataset.test_clients, known=dataset.writers[kept]),
+        **clients_in(dataset, kept, slice(None)),
         fingerprint=f"{dataset.fingerprint}:{share:g}",
     )
 
 
-def _names_in(dataset: Dataset, kept: NDArray[np.int64]) -> tuple[str, ...]:
-    """The names of the clients of some training samples."""
-    if dataset.writers is None or not dataset.client_names:
-        return ()
-    return tuple(dataset.client_names[number] for number in np.unique(dataset.writers[kept]))
+def clients_in(dataset: Dataset, train: NDArray[np.int64], test: NDArray[np.int64] | slice) -> dict[str, Any]:
+    """The fields about clients of a data set that keeps only these training and test samples; clients are numbered anew."""
+    if dataset.writers is None:
+        return {}
+    kept, tested, names = dataset.writers[train], dataset.test_clients, dataset.client_names
+    return {
+        "writers": numbered(kept),
+        "test_clients": None if tested is None else numbered(tested[test], known=kept),
+        "client_names": tuple(names[number] for number in np.unique(kept).tolist()) if names else (),
+    }
 
 
 def held_out(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:

@@ -13,13 +13,10 @@ from fedcohort.federation.data.array_checks import (
     brief,
     check_class_names,
     check_classes,
-    check_clients,
     check_different,
     check_labels,
-    names_of_ids,
-    numbered,
 )
-from fedcohort.federation.data.client_ids import mention_alike
+from fedcohort.federation.data.client_ids import numbers_of_clients
 from fedcohort.federation.data.datasets import MAX_NAME, Dataset, fingerprint_of_content
 
 __all__ = ["TokenDataset", "from_tokens"]
@@ -135,23 +132,12 @@ def from_tokens(
     for split, tokens, labels in (("train", train_tokens, train_labels), ("test", test_tokens, test_labels)):
         _check_pair(tokens, labels, len(names), limit, f"{where}: {split}")
     kept = names if labels_are_tokens else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
-    ids, client_names = _numbered_clients(clients, where)
+    ids, _, client_names = numbers_of_clients(clients, None, None, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
     return TokenDataset(
         brief(name, MAX_NAME), train_tokens, train_labels, test_tokens, test_labels, kept, fingerprint, ids,
         vocabulary=len(names), tokens=names, client_names=client_names,
     )  # fmt: skip
-
-
-def _numbered_clients(clients: object, where: str) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """The numbers of the clients of the sequences, None if they are unknown, and the clients' names."""
-    if clients is None:
-        return None, ()
-    ids = check_clients(clients, where, "clients")
-    names = names_of_ids(ids)
-    if ids.dtype.kind == "U":
-        mention_alike(names, where)
-    return numbered(ids), names
 
 
 def _is_nested(labels: object) -> bool:

@@ -35,42 +35,13 @@ from fedcohort.training.code_reading.network_libraries import is_of_library
 __all__ = ["OF_ALL_MODULES", "Check", "Names", "names_kept", "names_read", "only_computes", "runs_unnamed"]
 
 _BUILTINS: dict[str, object] = {
-    function.__name__: function
-    for function in (
-        abs,
-        all,
-        any,
-        bool,
-        dict,
-        divmod,
-        enumerate,
-        filter,
-        float,
-        getattr,
-        hasattr,
-        int,
-        isinstance,
-        iter,
-        len,
-        list,
-        map,
-        max,
-        min,
-        next,
-        pow,
-        range,
-        reversed,
-        round,
-        set,
-        slice,
-        sorted,
-        sum,
-        super,
+    name: getattr(builtins, name)
+    for name in (
+        "abs", "all", "any", "bool", "dict", "divmod", "enumerate", "filter", "float", "getattr", "hasattr", "int", "isinstance",
+        "iter", "len", "list", "map", "max", "min", "next", "pow", "range", "reversed", "round", "set", "slice", "sorted", "sum",
+        "super", "tuple", "zip", "AssertionError", "NotImplementedError", "RuntimeError", "TypeError", "ValueError",
     )
-} | {
-    kind.__name__: kind
-    for kind in (tuple, zip, AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError)
-}
+}  # fmt: skip
 """Built-in names that forward passes may use."""
 
 _REPLACEMENTS = ("fedcohort.training.matrix_products", "fedcohort.training.networks.memory_layouts")

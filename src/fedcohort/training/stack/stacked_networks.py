@@ -45,12 +45,10 @@ class Network(Protocol):
 
     def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
         """Outputs [clients, B, K] for inputs [clients, B, *shape], without Dropout."""
-        ...
 
     def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope, factors: tuple[Tensor, ...] = ()) -> Tensors:
         """Gradients by name, without parameters that no output depends on; ``slope`` is called once, with the outputs. ``factors``
         are those of :attr:`dropouts`."""
-        ...
 
 
 @dataclass(frozen=True)
