@@ -7,6 +7,7 @@ import argparse
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,10 @@ __all__ = ["attacked", "main"]
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line."""
     given = _parser().parse_args(arguments)
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # in a background job of a shell; the attacks' commands inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="fedcohort-campaign-"))
     known, rows = facts(given.seed, given.minutes), []
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedcohort.record import Run
 from tests.campaign.attack import Attack, hold
 from tests.campaign.directories import contents, files, only_run, same_directory
 from tests.campaign.federations import written
@@ -75,6 +76,9 @@ class ByteFlips(Attack):
                     "runs",
                     before=_end_after_two_rounds(state == "killed"),
                 ).wait()
+        hold(
+            not Run(self._files["stopped"].parent / "runs" / self._names["stopped"]).finished, "the run has not stopped"
+        )
         hold(
             (self._files["killed"].parent / "runs" / self._names["killed"] / "run.sqlite-wal").exists(),
             "the killed run has no log",

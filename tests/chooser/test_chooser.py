@@ -225,6 +225,34 @@ def test_known_times_count_the_passes_that_choose_samples() -> None:
     assert chooser.durations[clients].tolist() == pytest.approx([6.0] * 3)
 
 
+class StopsEarlyByLoss(Uniform):
+    """As :class:`StopsEarly`, with samples that are drawn by their loss."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[:4], epochs=np.full(4, 8), stop={"rule": "conformal"}, sampling="loss")
+
+
+def test_known_times_count_the_passes_of_the_epochs_that_clients_used() -> None:
+    """Nominal work is four epochs. Two epochs that take a third longer are 8/3 of them, and all eight are 32/3."""
+    chooser = Chooser(StopsEarlyByLoss(), dataclasses.replace(CENSUS, epochs=4), k=4)
+    chooser.select(range(M))
+    results = {
+        0: ClientResult({"epochs": 2.0}, duration=4.0), 1: ClientResult({"epochs": 8.0}, duration=16.0),
+        2: ClientResult({"epochs": 9.0}, duration=16.0), 3: ClientResult(duration=32.0),
+    }  # fmt: skip
+    chooser.observe(chooser.outcome(results))
+    assert chooser.durations[:4].tolist() == pytest.approx([6.0, 6.0, 6.0, 12.0])
+
+
+def test_a_round_lasts_until_its_last_known_time() -> None:
+    """A client whose time is not known, here the first one, does not make the round's time unknown."""
+    own = Chooser(Uniform(), CENSUS, k=3)
+    clients = own.select(range(M)).clients.tolist()
+    results = dict(zip(clients, [ClientResult(), ClientResult(duration=5.0), ClientResult(duration=2.0)], strict=True))
+    assert own.outcome(results).duration == 5.0
+    assert own.outcome({client: ClientResult() for client in clients}).duration == 0.0
+
+
 @pytest.mark.parametrize("deadline", [None, 190.0])
 def test_with_early_stopping_the_picks_are_those_of_a_simulation(deadline: float | None, tmp_path: Path) -> None:
     """The base selects by the times of nominal work, and clients use different numbers of epochs; those of late ones are unknown."""

@@ -126,6 +126,16 @@ def test_cohorts_match_the_printed_algorithm(
     assert ("random: epsilon" in notes) == (epsilon > 0)
 
 
+@pytest.mark.parametrize(("norm", "rewards"), [("clip", [0.4, 0.0]), ("affine", [0.7, 0.45]), ("raw", [0.4, -0.1])])
+def test_rewards_of_a_gain_and_of_a_loss_by_hand(norm: str, rewards: list[float]) -> None:
+    """Gains of 0.4 and −0.1: affine rewards are (0.4 + 1)/2 and (−0.1 + 1)/2."""
+    ucb = make(UCB, {"reward_norm": norm}, "strategy")
+    ucb.setup(a_census([1, 1], k=1))
+    ucb.observe(an_outcome([0], accuracy=0.4))
+    ucb.observe(an_outcome([1], accuracy=0.3))
+    assert ucb.mean_rewards == pytest.approx(rewards)
+
+
 def test_the_first_reward_is_the_accuracy_and_a_decrease_has_reward_0() -> None:
     ucb = with_history((0, 0, 0), [(), (), ()])
     ucb.observe(an_outcome([0, 1], accuracy=0.4))

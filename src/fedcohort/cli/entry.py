@@ -29,7 +29,7 @@ from fedcohort.cli.race import race
 from fedcohort.cli.read_runs import diagnose, measure, why
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.files.durable_files import is_disk_full
-from fedcohort.core.signals import Signalled, handle, number_of, raise_signalled
+from fedcohort.core.signals import Signalled, handle, number_of, raise_again, raise_signalled
 from fedcohort.core.user_code.own_code import raised_in, with_place
 from fedcohort.core.version import __version__
 from fedcohort.core.words.synonyms import meant
@@ -50,6 +50,7 @@ KEPT = "; finished rounds are kept, and the same command resumes the run"
 def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
+    sys.unraisablehook = raise_again
     show_all_characters()
     handle(raise_signalled)
     try:
@@ -97,6 +98,8 @@ class _Commands(click.Group):
             raise Wrong(_one_line(error, "fedcohort")) from None
         except BrokenPipeError:
             end_at_closed_pipe()
+        except KeyboardInterrupt as stopped:
+            raise _stopped("interrupted", stopped) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -114,11 +117,8 @@ class _Commands(click.Group):
         except BrokenPipeError:
             end_at_closed_pipe()
         except KeyboardInterrupt as stopped:
-            if signal.getsignal(signal.SIGTERM) is raise_signalled:  # main() began the command
-                handle(lambda *_: None)  # until the message has been printed
-            raise Stopped(
-                f"interrupted{KEPT if ctx.invoked_subcommand in PLAYING else ''}", number_of(stopped)
-            ) from None
+            kept = KEPT if ctx.invoked_subcommand in PLAYING else ""
+            raise _stopped(f"interrupted{kept}", stopped) from None
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise
@@ -134,6 +134,13 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Compare client selection strategies for federated learning."""
+
+
+def _stopped(message: str, interrupt: KeyboardInterrupt) -> Stopped:
+    """The end of a command by a signal; further signals do nothing until the message has been printed."""
+    if signal.getsignal(signal.SIGTERM) is raise_signalled:  # main() began the command
+        handle(lambda *_: None)
+    return Stopped(message, number_of(interrupt))
 
 
 def _disk_full(error: OSError | sqlite3.OperationalError) -> Wrong:

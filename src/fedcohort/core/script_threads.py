@@ -111,6 +111,6 @@ def _meet(number: int) -> None:
 def _arrive(here: list[Tensor], own: int) -> None:
     """Wait until all threads have called this, but not for longer than about a second."""
     here[own].fill_(1)
-    for _ in range(10_000):
+    for _ in range(100_000):
         if bool(torch.stack(here).sum() == len(here)):
             break

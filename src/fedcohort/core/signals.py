@@ -1,13 +1,18 @@
 """The signals that ask a process to end: Ctrl-C (SIGINT), SIGTERM, and SIGHUP, which a closed terminal sends."""
 
 import signal
+import sys
 import threading
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["SIGNALS", "Signalled", "handle", "handled", "number_of", "raise_signalled"]
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+__all__ = ["SIGNALS", "Signalled", "handle", "handled", "number_of", "raise_again", "raise_signalled"]
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -41,6 +46,21 @@ def raise_signalled(signum: int, _: FrameType | None = None) -> None:
 
 _raised: list[int] = []
 """The last signal that :func:`raise_signalled` handled."""
+
+
+_MOMENT = 0.01
+"""Seconds after which :func:`raise_again` sends a signal again."""
+
+
+def raise_again(ignored: "UnraisableHookArgs") -> None:
+    """A hook of the errors that Python ignores, as in destructors and at the end of every import: a signal that was raised there is
+    sent again. Otherwise, it would be lost, and the command would go on."""
+    if isinstance(ignored.exc_value, Signalled):
+        again = threading.Timer(_MOMENT, interrupt_main, [ignored.exc_value.signum])
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def number_of(interrupt: KeyboardInterrupt) -> int:

@@ -150,7 +150,21 @@ def _end_tracker() -> None:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Let signals wait while processes are started; in a new process, they wait until it is ready for them, see _begin_process."""
+    """Let signals wait while processes are started; in a new process, they wait until it is ready for them, see _begin_process.
+
+    Another thread, such as one of a library, can receive a signal that this thread blocks. Python would then handle it here, between
+    the start of a process and the message that it waits for.
+    """
+    received: list[int] = []
+    with handled(lambda signum, _: received.append(signum)), _blocked_signals():
+        yield
+    if received:
+        signal.raise_signal(received[0])
+
+
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Block signals in this thread and in the processes that it starts."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
