@@ -19,7 +19,10 @@ import torch
 from torch import nn
 
 import fedcohort
+from fedcohort.core.user_code import identity as identity_module
 from fedcohort.core.user_code.identity import identity
+from fedcohort.models import ResNet18
+from fedcohort.selection.strategies.uniform import Uniform
 from tests.experiments import IID, blobs, small
 
 
@@ -387,3 +390,25 @@ def test_objects_are_the_same_in_every_process(tmp_path: Path) -> None:
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
     printed = [subprocess.check_output([sys.executable, file], env=one, text=True) for one in environments]
     assert printed[0] == printed[1]
+
+
+class OwnUniform(Uniform):
+    """A strategy of the user."""
+
+
+class OwnModel(nn.Sequential):
+    """A network of the user with layers of FedCohort."""
+
+
+@pytest.mark.parametrize("given", [OwnUniform, OwnModel(ResNet18().build((3, 8, 8), 3))])
+def test_another_version_of_fedcohort_with_other_words_finds_the_same_runs(
+    given: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identity(given)
+    known = identity_module.source_of
+    monkeypatch.setattr(
+        identity_module,
+        "source_of",
+        lambda written: "changed" if written.__module__.startswith("fedcohort.") else known(written),
+    )
+    assert identity(given) == before

@@ -260,6 +260,8 @@ def _pieces_of_one(value: Any, used: _Used) -> Iterator[bytes]:
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_VERSIONED = ("torch.", "fedcohort.")
+"""Packages whose source does not count: another version of them finds the same runs, as it does for everything chosen by a name."""
 
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:
@@ -270,8 +272,8 @@ def _identity_of_function(function: FunctionType, used: _Used) -> str:
 
 
 def _identity_of_class(cls: type) -> str:
-    """The source of a class and of its base classes, except for those of Python and torch."""
-    written = [source_of(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
+    """The source of a class and of its base classes, except for those of Python, torch and FedCohort."""
+    written = [source_of(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "abc", *_VERSIONED))]
     return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
@@ -283,7 +285,7 @@ def _digest_of_module(module: "nn.Module", used: _Used) -> str:
     """
     digest = hashlib.sha256(repr(module).encode())
     for part in module.modules():
-        digest.update(source_of(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
+        digest.update(source_of(type(part)).encode() if not type(part).__module__.startswith(_VERSIONED) else b"")
     for entry, value in module.state_dict().items():
         digest.update(_entry(entry, value, type(module).__name__))
     for name, part in module.named_modules():
