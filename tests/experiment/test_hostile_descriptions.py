@@ -78,7 +78,9 @@ def test_the_fuzzer_notices_an_exception(tmp_path: Path, monkeypatch: pytest.Mon
         ("selection.parameters = 5", "selection.parameters = 5: should be a table"),
         ("seeds = [1, 2]", "seeds = [1, 2]: should be a whole number, not a list (Number of repetitions, with seeds seed,"),
         ("systems.availability = { name = 'trace', file = '~nobody/x' }\nselection.k = 0", "selection.k = 0"),
-        (f"name = '{'x' * 2_000_000}'", "is longer than 1,000,000 characters"),
+        (f"name = '{'x' * 100_000_000}'", "is longer than 100,000,000 characters"),
+        (f"seed = {'9' * 100_001}", "has a number of more than 100,000 digits"),
+        (f"seed = 1{'_0' * 50_001}", "has a number of more than 100,000 digits"),
     ],
 )  # fmt: skip
 def test_files_that_ended_in_a_traceback(text: str, words: str, tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such file")
 def test_a_file_without_end_is_not_read_to_the_end() -> None:
-    with pytest.raises(UsageError, match=r"^/dev/zero: is longer than 1,000,000 characters"):
+    with pytest.raises(UsageError, match=r"^/dev/zero: is longer than 100,000,000 characters"):
         load("/dev/zero")
 
 

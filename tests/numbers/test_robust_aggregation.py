@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
+from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update, models_by_coordinate
 from fedcohort.algorithms.methods import krum
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.methods.krum import Krum, scores, square_distances
@@ -206,6 +206,27 @@ def as_updates(states: Iterable[dict[str, np.ndarray]]) -> list[Update]:
         Update(i, 3 + 2 * i, 1, {name: torch.from_numpy(np.array(value)) for name, value in state.items()})
         for i, state in enumerate(states)
     ]
+
+
+@pytest.mark.parametrize("algorithm", [Median(), TrimmedMean(beta=0.3)])
+def test_very_many_models_are_merged_in_smaller_blocks(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 65,536 coordinates of 10,000 models would have 5 GB."""
+    updates = as_updates(drawn(7, seed=3))
+    start = {name: torch.zeros_like(value) for name, value in updates[0].state.items()}
+    expected = algorithm.aggregate(start, iter(updates), members(7))
+    sorted_sizes: list[int] = []
+    sort = torch.Tensor.sort
+
+    def noted(values: torch.Tensor, dim: int) -> Any:
+        sorted_sizes.append(values.numel())
+        return sort(values, dim=dim)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(models_by_coordinate, "VALUES", 7 * 1000 + 6)
+        patched.setattr(torch.Tensor, "sort", noted)
+        merged = algorithm.aggregate(start, iter(updates), members(7))
+    assert max(sorted_sizes) == 7 * 1000
+    assert all(torch.equal(merged[name], expected[name]) for name in expected)
 
 
 def plain_krum(states: list[dict[str, np.ndarray]], f: int, m: int) -> dict[str, np.ndarray]:

@@ -117,6 +117,29 @@ def test_where_availability_is_not_recorded_the_caption_says_what_is_assumed(tmp
     assert "Uniform chance gives a Jain's index of" in figure.note
 
 
+def test_the_caption_says_if_availability_is_not_computed_for_very_many_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that the record lacks what follows from the law and the seed."""
+    monkeypatch.setattr("fedcohort.study.chance.MOST", 12 * 8 - 1)
+    values: dict[str, Any] = {"selection": {"name": "uniform", "k": 3}, "rounds": 8}
+    law = {"name": "bernoulli", "probability": 0.8}
+    run = written(
+        tmp_path / "a",
+        [played(t, [1, 2, 3], available=9) for t in range(1, 9)],
+        systems={"availability": law},
+        **values,
+    )
+    chance = Measured(run).chance
+    assert not chance.known
+    assert chance.too_many
+    assert chance.uniform.reference == measures.jain_random(12, 3, 8)
+    words = "if all clients are available, since it is not computed which ones were for more than 95 clients × rounds"
+    figure = selections(gather([run]), PAGE)
+    assert figure is not None
+    assert f"Uniform chance {words} gives a Jain's index of" in figure.note
+
+
 def test_one_round_without_a_client_limits_uniform_selection(tmp_path: Path) -> None:
     """Of two clients, both are available in most rounds; a caption of several runs says so if it is so for one of them."""
     law = {"name": "bernoulli", "probability": 0.8}

@@ -15,6 +15,9 @@ __all__ = ["Coordinates", "check_one_vote"]
 BLOCK = 1 << 16
 """Coordinates that are merged at a time, so that the copies in float64 stay small."""
 
+VALUES = 1 << 27
+"""Values of all models that are merged at a time, 1 GiB in float64; a block has fewer coordinates if there are very many models."""
+
 
 class Coordinates:
     """The fold of a round: the values that the clients sent for every entry of the model, kept until the end of the round."""
@@ -49,9 +52,10 @@ def _merged(values: list[Tensor], rule: Callable[[Tensor], Tensor]) -> Tensor:
             torch.maximum(merged, value, out=merged)
         return merged
     result, columns = merged.view(-1), [value.reshape(-1) for value in values]
-    for start in range(0, len(result), BLOCK):
-        block = for_sums(torch.stack([column[start : start + BLOCK] for column in columns]))
-        result[start : start + BLOCK] = rule(block.sort(dim=0).values)
+    length = max(1, min(BLOCK, VALUES // len(values)))
+    for start in range(0, len(result), length):
+        block = for_sums(torch.stack([column[start : start + length] for column in columns]))
+        result[start : start + length] = rule(block.sort(dim=0).values)
     return merged
 
 

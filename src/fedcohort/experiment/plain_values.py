@@ -12,8 +12,8 @@ from fedcohort.core.errors import UsageError, shown
 
 __all__ = ["MAX_CHARACTERS", "check_values", "parsed"]
 
-MAX_CHARACTERS = 1_000_000
-"""Length of the longest TOML text that is read."""
+MAX_CHARACTERS = 100_000_000
+"""Length of the longest TOML text that is read: lists with three numbers for each of a million clients have 60 million characters."""
 
 MAX_DEPTH = 32
 """Number of levels of tables and lists."""
@@ -21,8 +21,12 @@ MAX_DEPTH = 32
 MAX_KEY_PARTS = 200
 """Number of parts of a dotted key; the time that tomllib needs grows with its square."""
 
+MAX_DIGITS = 100_000
+"""Length of the longest row of digits; the memory that tomllib needs for a number is a hundred times its text."""
+
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
+_LONG_NUMBER = re.compile(rf"(?<![0-9_])[0-9_]{{{MAX_DIGITS + 1}}}")
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:
@@ -34,12 +38,14 @@ def parsed(text: str, where: str) -> dict[str, Any]:
 
     Raises:
         tomllib.TOMLDecodeError: the text is not TOML.
-        UsageError: the text is too long or too deeply nested.
+        UsageError: the text is too long or too deeply nested, or has a number that is too long.
     """
     if len(text) > MAX_CHARACTERS:
         raise UsageError(f"{where}: is longer than {MAX_CHARACTERS:,} characters; shorten it")
     if text.count(".") >= MAX_KEY_PARTS and _LONG_KEY.search(text):
         raise UsageError(f"{where}: has a key of more than {MAX_KEY_PARTS} parts; no setting is nested that deeply")
+    if _LONG_NUMBER.search(text):
+        raise UsageError(f"{where}: has a number of more than {MAX_DIGITS:,} digits; no setting is that large")
     try:
         values = tomllib.loads(text)
     except RecursionError:

@@ -35,12 +35,14 @@ class Chance:
     Attributes:
         uniform: its measures.
         known: whether it is known which clients were available; otherwise all are assumed to be.
+        too_many: whether that is only because there are more clients × rounds than :data:`MOST`.
         limited: whether some clients could not be selected in some round, because they were not available or have no data.
     """
 
     uniform: UniformChance
     known: bool
     limited: bool
+    too_many: bool = False
 
     @property
     def selects(self) -> bool:
@@ -61,8 +63,10 @@ class Chance:
 def about_chance(chances: Iterable[Chance]) -> str:
     """Which clients uniform selection selects in some runs, in words with a space before them; empty if all were always available."""
     found = list(chances)
-    if any(not chance.known for chance in found):
+    if any(not chance.known and not chance.too_many for chance in found):
         return " if all clients are available, since it is not recorded which ones were"
+    if any(not chance.known for chance in found):
+        return f" if all clients are available, since it is not computed which ones were for more than {MOST:,} clients × rounds"
     return " among the available clients with data" if any(chance.limited for chance in found) else ""
 
 
@@ -71,6 +75,7 @@ def chance_in(experiment: "Experiment", samples: Indices | None, rounds: "pd.Dat
 
     Which clients were available follows from the availability law, the seed, and which clients have data. It is not known if the law
     is not a built-in one, if its file is missing, or if the record has other numbers of available clients, as that of real machines.
+    It is not computed for more than :data:`MOST` clients × rounds.
 
     Args:
         experiment: the resolved experiment.
@@ -79,6 +84,7 @@ def chance_in(experiment: "Experiment", samples: Indices | None, rounds: "pd.Dat
     """
     clients, law = experiment.federation.clients, experiment.systems.availability
     few = law.name == "always" or clients * len(rounds) <= MOST
+    builtin = law.name in law.table.builtin
     key = _Key(
         clients=clients,
         planned=experiment.rounds,
@@ -87,7 +93,8 @@ def chance_in(experiment: "Experiment", samples: Indices | None, rounds: "pd.Dat
         data=b"" if samples is None else np.packbits(samples > 0).tobytes(),
         selected=tuple(rounds["selected"].tolist()),
         available=tuple(rounds["available"].tolist()),
-        built=law.build if few and law.name in law.table.builtin else None,
+        built=law.build if few and builtin else None,
+        too_many=builtin and not few,
     )
     return _chance(key)
 
@@ -104,6 +111,7 @@ class _Key:
     selected: tuple[int, ...]
     available: tuple[int, ...]
     built: Callable[[], Any] | None = field(compare=False)
+    too_many: bool
 
     @property
     def has_data(self) -> Mask:
@@ -123,7 +131,7 @@ def _chance(key: _Key) -> Chance:
         if tuple(there) == key.available:
             return Chance(uniform, known=True, limited=min(there, default=key.clients) < key.clients)
     uniform = measures.uniform_chance(key.clients, key.selected, lambda _: has_data)
-    return Chance(uniform, known=False, limited=not has_data.all())
+    return Chance(uniform, known=False, limited=not has_data.all(), too_many=key.too_many)
 
 
 def _presence(key: _Key) -> Callable[[int], Mask] | None:

@@ -78,9 +78,10 @@ def scores(distances: Values, f: int) -> Values:
     """
     n = len(distances)
     neighbors = max(1, n - f - 2)
-    to_others = distances + np.diag(np.full(n, np.inf))
-    nearest = np.sort(to_others, axis=1)[:, : min(neighbors, n - 1)]
-    total: Values = nearest.sum(axis=1)
+    to_others = distances.copy()
+    np.fill_diagonal(to_others, np.inf)
+    to_others.sort(axis=1)
+    total: Values = to_others[:, : min(neighbors, n - 1)].sum(axis=1)
     return total
 
 

@@ -1,5 +1,6 @@
 """Make the rows of the page's tables: results, cost, and how to repeat the runs."""
 
+import itertools
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,9 @@ class Cell:
 
 Format = Callable[[float], str]
 """How a column writes its numbers."""
+
+LONGEST_LIST = 100
+"""Number of lines that a page has of a list in an experiment: a list of the times of all clients can have a million."""
 
 
 def cells(values: Mapping[Any, Any], formats: Mapping[str, Format]) -> dict[str, Cell]:
@@ -262,7 +266,7 @@ def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading
     text = (first.run.path / "experiment.toml").read_text(encoding="utf-8")
     return {
         "name": label,
-        "toml": text,
+        "toml": _with_short_lists(text),
         "seeds": ", ".join(str(reading.seed) for reading in readings),
         "versions": {key: first.meta[key] for key in ("fedcohort", "python", "torch", "numpy") if key in first.meta},
         "commands": [_command(reading.run) for reading in readings],
@@ -272,3 +276,15 @@ def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading
         "status": unpublished(experiment, first.meta),
         "handed": any(line.startswith("# ") and "handed over in Python" in line for line in text.splitlines()),
     }
+
+
+def _with_short_lists(toml: str) -> str:
+    """An experiment for reading: of long lists, only the first lines."""
+    shown: list[str] = []
+    for in_list, lines in itertools.groupby(toml.splitlines(), lambda line: line.startswith("    ")):
+        own = list(lines)
+        if in_list and (left_out := len(own) - LONGEST_LIST) > 0:
+            more = formatted_values.counted(left_out, "more line")
+            own[LONGEST_LIST:] = [f"    # … {more} in experiment.toml of the run"]
+        shown += own
+    return "\n".join([*shown, ""])
