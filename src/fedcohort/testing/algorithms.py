@@ -196,7 +196,7 @@ def _check_merging(make: Callable[[], Algorithm], network: Model, precision: Pre
         _check_streaming(make(), model, updates[0])
 
 
-def _check_correction(make: Callable[[], Algorithm], network: Model) -> None:
+def _check_correction(make: Callable[[], Algorithm], network: Model = MODEL) -> None:
     """Compare training by ``correction`` with training by ``correct`` in two rounds, with and without memory; equal to rounding."""
     if not adds_correction(make()):
         return
