@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from fedcohort.algorithms import (
     ALGORITHMS,
@@ -70,6 +72,24 @@ class ModifiesUpdates(FedAvg):
     def add(self, fold: Any, update: Update, weight: float) -> None:
         super().add(fold, update, weight)
         next(iter(update.state.values())).zero_()
+
+
+class ModifiesTheModel(FedAvg):
+    def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
+        for name, value in super().end(fold, model, members).items():
+            model[name].copy_(value)
+        return model
+
+
+class KeepsTheLastModels(FedAvg):
+    def add(self, fold: Any, update: Update, weight: float) -> None:
+        super().add(fold, update, weight)
+        self.last = {**getattr(self, "last", {}), update.client: update.state}
+
+
+class DrawsOnTheServer(FedAvg):
+    def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
+        return {name: value + torch.rand(()) for name, value in super().end(fold, model, members).items()}
 
 
 class ChangesStateInEmptyRounds(FedAvg):
@@ -160,6 +180,12 @@ class CardWithoutSource(FedAvg):
     [
         (KeepsAllUpdates, "set keeps_models"),
         (ModifiesUpdates, "changed the given model or updates"),
+        (ModifiesTheModel, "changed the given model or updates"),
+        (KeepsTheLastModels, "set keeps_models"),
+        (
+            DrawsOnTheServer,
+            r"draws from torch's global generator; draw from problem.rng on clients, and from self.tools.rng",
+        ),
         (ChangesStateInEmptyRounds, r"no update was admitted, but the state changed \(R10\)"),
         (SavesNoState, "resumed after round 2"),
         (CorrectsByServerState, r"broadcast\(\) must send everything that clients need"),
@@ -182,6 +208,33 @@ class CardWithoutSource(FedAvg):
 def test_the_check_reports_the_broken_rule(algorithm: Callable[[], Algorithm], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_algorithm(algorithm)
+
+
+class TwoHeads(nn.Module):
+    """A network with a second output, for algorithms only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.second = nn.Linear(6, 4), nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.body(x).relu()
+        self.second(hidden)
+        logits: torch.Tensor = self.head(hidden)
+        return logits
+
+
+class TrainsTheSecondHead(FedAvg):
+    def backward(self, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+        losses, right = problem.backward()
+        nn.functional.cross_entropy(problem.outputs(part="second"), problem.labels).backward()
+        return losses, right
+
+
+def test_algorithms_for_a_certain_network_are_checked_with_it() -> None:
+    check_algorithm(TrainsTheSecondHead, model=TwoHeads)
+    with pytest.raises(AssertionError, match="the network has no such part"):
+        check_algorithm(TrainsTheSecondHead)
 
 
 def test_the_check_detects_a_mean_in_single_precision() -> None:

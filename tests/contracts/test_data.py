@@ -1,10 +1,12 @@
 """Every partition and every model fulfills its contract."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from fedcohort.algorithms.methods.fedavg import FedAvg
@@ -55,6 +57,33 @@ def test_a_model_that_sees_the_next_token_is_found() -> None:
 
     with pytest.raises(AssertionError, match="depend on tokens after it"):
         check_model(Looks, shape=TokenShape((9,), 12, each_position=True), num_classes=12)
+
+
+class Network(nn.Module):
+    """A network as an experiment names it."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), num_classes))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(x)
+
+
+class WithASecondOutput(Network):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(x), x
+
+
+def build(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Network(shape, num_classes)
+
+
+def test_networks_are_checked_as_an_experiment_names_them() -> None:
+    for network in (Network, build, lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))):
+        check_model(network)
+    with pytest.raises(AssertionError, match="WithASecondOutput: returns a tuple; return logits only"):
+        check_model(WithASecondOutput)
 
 
 def test_models_fulfill_the_contract_on_color_images_and_on_tables() -> None:

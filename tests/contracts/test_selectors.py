@@ -1,5 +1,6 @@
 """Every strategy fulfills the contract, and the check detects strategies that do not."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -286,6 +287,71 @@ class GivesScoresOfTheWrongLength(LeastSelected):
         return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(1), note="?"))
 
 
+class SelectsTheFirstNumber(LeastSelected):
+    def select(self, round: Round) -> Cohort:
+        scores = -self.counts[round.available]
+        first = round.available[np.argsort(-scores, kind="stable")][: self.census.k]
+        return Cohort(first, why=Why(round.available, scores, note="as many as in the first round"))
+
+
+class KeepsTheTimesItself(LeastSelected):
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.times: Any = None
+
+    def select(self, round: Round) -> Cohort:
+        self.times = round.durations if self.times is None else self.times
+        scores = np.nan_to_num(self.times[round.available])
+        return Cohort(round.top(scores), why=Why(round.available, scores, note="slowest in the first round"))
+
+
+class ReadsAReportThatIsNotSent(LeastSelected):
+    def observe(self, outcome: Outcome) -> None:
+        super().observe(outcome)
+        outcome.billed_report("los")
+
+
+class ReadsUpdatesUndeclared(LeastSelected):
+    def observe(self, outcome: Outcome) -> None:
+        super().observe(outcome)
+        outcome.billed_report("update")
+
+
+class NamesARuleThatDoesNotExist(LeastSelected):
+    stop: ClassVar[dict[str, object]] = {"rule": "conformaal"}
+
+    def select(self, round: Round) -> Cohort:
+        return dataclasses.replace(super().select(round), stop=self.stop)
+
+
+class ReadsAReportOfAnotherRule(NamesARuleThatDoesNotExist):
+    stop: ClassVar[dict[str, object]] = {"rule": "losses"}
+
+    def observe(self, outcome: Outcome) -> None:
+        super().observe(outcome)
+        assert np.isfinite(outcome.billed_report("training_loss")).all()
+        outcome.billed_report("q_hat")
+
+
+class KeepsAGenerator(LeastSelected):
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.rng = np.random.default_rng(0)
+
+
+class KeepsASet(LeastSelected):
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.seen = {1, 2}
+
+
+class SeedsTheGlobalGenerator(LeastSelected):
+    def select(self, round: Round) -> Cohort:
+        np.random.seed(round.t)  # noqa: NPY002
+        scores = np.random.random(len(round.available))  # noqa: NPY002
+        return Cohort(round.top(scores), why=Why(round.available, scores, note="the same under every seed"))
+
+
 class GivesNoDeclaredWeights(LeastSelected):
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
 
@@ -308,7 +374,7 @@ class CardWithoutSource(LeastSelected):
         (SelectsTooFewClients, "returned 2 clients instead of 3"),
         (GivesNoReasons, "has no reasons"),
         (DrawsFromTheGlobalGenerator, "draw from round.rng only"),
-        (ModifiesDurations, "read-only"),
+        (ModifiesDurations, "read-only .*; change a copy of what was given"),
         (
             ForgetsTheSetupOfTheBase,
             r"ForgetsTheSetupOfTheBase: setup does not set self.census; call super\(\).setup\(census\) first",
@@ -320,6 +386,15 @@ class CardWithoutSource(LeastSelected):
         (FailsInObserve, r"FailsInObserve, an ordinary run, round 1: observe: raised KeyError: 'rewards'"),
         (ComplainsItself, r"(?s)round 1: observe: raised AssertionError.* \(.*test_selectors\.py:\d+\)"),
         (GivesScoresOfTheWrongLength, r"Why\.scores has \d+ entries for \d+ candidates; give one for each"),
+        (SelectsTheFirstNumber, "k changes, round 2: select: .* returned 3 clients instead of 5"),
+        (KeepsTheTimesItself, "and as copies of what it was given"),
+        (ReadsAReportThatIsNotSent, r"billed_report\('los'\): no client reports it; did you mean 'loss'"),
+        (ReadsUpdatesUndeclared, r"billed_report\('update'\): no client reports it; declare needs = {'update'}"),
+        (NamesARuleThatDoesNotExist, "Cohort.stop = .* no such stopping rule; did you mean 'conformal'"),
+        (ReadsAReportOfAnotherRule, r"billed_report\('q_hat'\): no client reports it; valid: .*training_loss"),
+        (KeepsAGenerator, "not Generator; draw from the generator that a method is given, such as round.rng$"),
+        (KeepsASet, "not set; keep a sorted list, or override"),
+        (SeedsTheGlobalGenerator, "round 1: draws from numpy.random; draw from round.rng only"),
         (GivesNoDeclaredWeights, r"gives = \['weights'\], but the cohort has no weights"),
         (ParameterWithoutDocstring, "ParameterWithoutDocstring.width: write a docstring"),
         (CardWithoutSource, "card.source: is empty"),

@@ -12,7 +12,8 @@ from fedcohort.core.files.state_files import pack
 from fedcohort.core.parameters import make
 from fedcohort.selection import STRATEGIES, Census, Cohort, Outcome, Round, Selector, parameters
 from fedcohort.testing import check_selector
-from fedcohort.testing.selection import HALF, JOINING, ROUNDS, _census, _play
+from fedcohort.testing.selection import _play
+from fedcohort.testing.selection_worlds import HALF, JOINING, ROUNDS, census_of
 from tests.selection.fakes import a_census, a_round
 
 FORMS_GROUPS = {"stratified": "stratum", "cluster_survey": "group", "haccs": "cluster"}
@@ -31,15 +32,15 @@ def built(name: str, **settings: Any) -> Selector:
 
 def joined_late(selector: Selector) -> list[list[int]]:
     """The picks after clients joined."""
-    selector.setup(_census(selector, JOINING, joined=False))
+    selector.setup(census_of(selector, JOINING, joined=False))
     _play(selector, JOINING, range(1, HALF + 1))
-    selector.extend(_census(selector, JOINING, joined=True))
+    selector.extend(census_of(selector, JOINING, joined=True))
     return _play(selector, JOINING, range(HALF + 1, ROUNDS + 1))
 
 
 def known_from_the_start(selector: Selector) -> list[list[int]]:
     """The picks after the same clients came, if they were known from the beginning."""
-    selector.setup(_census(selector, JOINING, joined=True))
+    selector.setup(census_of(selector, JOINING, joined=True))
     _play(selector, JOINING, range(1, HALF + 1))
     return _play(selector, JOINING, range(HALF + 1, ROUNDS + 1))
 

@@ -128,7 +128,7 @@ class Algorithm:
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Called after local training. Returns what is sent beside the model, and the client's new memory, which replaces the old
-        memory if the update is admitted; each as kind → name → tensor."""
+        memory if the update is admitted; each as kind → name → tensor. Tensors of the problem are copied."""
         return {}, {}
 
     # The server half.

@@ -67,7 +67,7 @@ class Round:
         clock: simulated time so far.
         durations: last known time of each client for a round of nominal work, float64 [m]; NaN if never measured. For a client that
             was late, the time that the server waited for it (divided by the work that was requested, if that was more than nominal),
-            unless a longer time was already known.
+            unless a longer time was already known. The array changes when times are measured; copy it to keep it.
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), with NaN for a missing answer.
         compute_times, upload_times: the computation and communication (down and up) parts of ``durations``, float64 [m]; NaN if
             never measured. They are those of the last time that the client was not late.

@@ -16,10 +16,13 @@ from fedcohort.algorithms.base import adds_correction, check_hooks
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.files.state_files import pack, unpack
+from fedcohort.core.user_code.unseeded_draws import ADVICE, drawn_since, generator_states, is_own
+from fedcohort.core.words.formatted_values import in_words
 from fedcohort.engines.base import Engine
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine
-from fedcohort.models import Mlp
+from fedcohort.models import Mlp, Model
+from fedcohort.models.given_models import AnyModel, as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import (
     HEALTHY,
@@ -43,7 +46,7 @@ Precision = Literal["float32", "float64"]
 MODEL = Mlp(hidden=4)
 
 
-def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) -> None:
+def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False, model: AnyModel = MODEL) -> None:
     """Check the contract of :class:`fedcohort.algorithms.Algorithm`.
 
     A round without updates changes nothing (R10). A round in which all clients return the received model does not change it. Inputs
@@ -54,11 +57,13 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     Args:
         make: returns a new algorithm.
         averages: whether the new model is a weighted mean of the clients' models (server_lr = 1); that mean is then checked as well.
+        model: the model that clients train, for algorithms that use its parts: a :class:`fedcohort.Model`, or a function or class that
+            builds a network. Samples have 6 numbers, and there are 3 classes.
 
     Raises:
         AssertionError: the contract is broken; the message says where.
     """
-    algorithm = new_from(make)
+    algorithm, trained = new_from(make), as_model(model)
     check_described(algorithm)
     check_card(algorithm)
     try:
@@ -70,15 +75,15 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     def ready() -> Algorithm:
         algorithm = make()
         with during(f"{type(algorithm).__name__}: prepare"):
-            algorithm.prepare(server_tools(MODEL))
+            algorithm.prepare(server_tools(trained))
         return algorithm
 
     precisions: tuple[Precision, ...] = ("float32", "float64")
     for precision in precisions:
-        _check_rounds(ready, precision)
-        _check_merging(ready, precision)
-    _check_correction(ready)
-    _check_stacked(ready)
+        _check_rounds(ready, trained, precision)
+        _check_merging(ready, trained, precision)
+    _check_correction(ready, trained)
+    _check_stacked(ready, trained)
     if averages:
         for dtype in (torch.float32, torch.float64):
             _check_mean(ready, dtype)
@@ -94,9 +99,9 @@ def _check_local_training(algorithm: Algorithm) -> None:
         require(algorithm.local_training(training) == wanted, f"{where}: two calls gave two results")
 
 
-def _build_engine(algorithm: Algorithm, precision: Precision) -> LocalEngine:
+def _build_engine(algorithm: Algorithm, model: Model, precision: Precision) -> LocalEngine:
     training = Training(batch_size=4, precision=precision)
-    return LocalEngine(small_federation(), MODEL, training, algorithm, 1, workers=1)
+    return LocalEngine(small_federation(), model, training, algorithm, 1, workers=1)
 
 
 def _learn(
@@ -107,22 +112,25 @@ def _learn(
     for t in rounds:
         where = f"{type(algorithm).__name__}, round {t}"
         clients = [HEALTHY[(t + i) % len(HEALTHY)] for i in range(3)]
+        before = generator_states()
         with during(where):
             updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
             members = members_of(clients, t, engine.trainable)
             new = algorithm.aggregate(model, iter(copy.deepcopy(updates)), members)
             engine.commit(clients)
             pack(algorithm.broadcast())
+        drawn = drawn_since(before, generator_states())
+        require(not drawn or not is_own(algorithm), f"{where}: draws from {in_words(drawn)}; {ADVICE['algorithm']}")
         check_model_state(new, model, where)
         model = new
     return model, updates
 
 
-def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
+def _check_rounds(make: Callable[[], Algorithm], network: Model, precision: Precision) -> None:
     """Compare four rounds in a row with two rounds, a save and a resume, and two more; play a round without updates in between."""
     straight = make()
     name = type(straight).__name__
-    with closing(_build_engine(straight, precision)) as engine:
+    with closing(_build_engine(straight, network, precision)) as engine:
         model, _ = _learn(straight, engine, engine.initial_model(), [1, 2])
         with during(f"{name}: saving its state"):
             saved = pack({"model": model, "algorithm": straight.state_dict(), "engine": engine.state_dict()})
@@ -136,27 +144,26 @@ def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
         expected, _ = _learn(straight, engine, model, [3, 4])
     resumed = make()
     # The client half may run in another process, where it has its parameters but no server state.
-    with closing(_build_engine(make(), precision)) as engine:
+    with closing(_build_engine(make(), network, precision)) as engine:
         loaded = unpack(saved)
         with during(f"{name}: loading its state"):
             resumed.load_state_dict(loaded["algorithm"])
             engine.load_state_dict(loaded["engine"])
         after_resume, _ = _learn(resumed, engine, loaded["model"], [3, 4])
-    complaint = (
-        f"{name}: resumed after round 2, it reaches another model; broadcast() must send everything that clients need"
-    )
+    complaint = f"{name}: resumed after round 2, with clients in another process, it reaches another model"
+    complaint += "; broadcast() must send everything that clients need, and finish() return all that they remember"
     require(bits(after_resume) == bits(expected), complaint)
     ends = pack({"": resumed.state_dict()}) == pack({"": straight.state_dict()})
     require(ends, f"{name}: resumed after round 2, it reaches another state")
 
 
-def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
+def _check_merging(make: Callable[[], Algorithm], network: Model, precision: Precision) -> None:
     """Check aggregation: nothing learned, unchanged inputs, a client of weight 0, a single client, no updates kept in memory."""
     algorithm = make()
     name = f"{type(algorithm).__name__}, {precision}"
-    with closing(_build_engine(algorithm, precision)) as engine:
+    with closing(_build_engine(algorithm, network, precision)) as engine:
         model = engine.initial_model()
-        _, updates = _learn(algorithm, engine, model, [1])
+        _, updates = _learn(algorithm, engine, clone(model), [1])
         members = members_of([update.client for update in updates], 1, engine.trainable)
 
     def inputs() -> list[bytes]:
@@ -189,7 +196,7 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
         _check_streaming(make(), model, updates[0])
 
 
-def _check_correction(make: Callable[[], Algorithm]) -> None:
+def _check_correction(make: Callable[[], Algorithm], network: Model = MODEL) -> None:
     """Compare training by ``correction`` with training by ``correct`` in two rounds, with and without memory; equal to rounding."""
     if not adds_correction(make()):
         return
@@ -197,7 +204,7 @@ def _check_correction(make: Callable[[], Algorithm]) -> None:
     name = f"{type(make()).__name__}.correction"
     algorithms = make(), make()
     with ExitStack() as stack:
-        engines = [LocalEngine(federation, MODEL, training, algorithm, 1, plan="loop") for algorithm in algorithms]
+        engines = [LocalEngine(federation, network, training, algorithm, 1, plan="loop") for algorithm in algorithms]
         for engine in engines:
             stack.callback(engine.close)
         with engines[1]._trainer() as trainer:
@@ -220,17 +227,17 @@ def _check_correction(make: Callable[[], Algorithm]) -> None:
             model = new
 
 
-def _check_stacked(make: Callable[[], Algorithm]) -> None:
+def _check_stacked(make: Callable[[], Algorithm], network: Model) -> None:
     """Compare stacked and single training in two rounds of clients of different sizes, with and without memory; equal to rounding."""
     federation, training = small_federation(), Training(batch_size=4, epochs=2, precision="float64")
-    if cannot_stack(build_module(MODEL, federation, 1).double(), federation, make(), Training()) is not None:
+    if cannot_stack(build_module(network, federation, 1).double(), federation, make(), Training()) is not None:
         return
     name = f"{type(make()).__name__}, on a stack of clients"
     algorithms = make(), make()
     with ExitStack() as stack:
         engines = (
-            LocalEngine(federation, MODEL, training, algorithms[0], 1, plan="loop"),
-            LocalEngine(federation, MODEL, training, algorithms[1], 1, workers=1, plan="stacked"),
+            LocalEngine(federation, network, training, algorithms[0], 1, plan="loop"),
+            LocalEngine(federation, network, training, algorithms[1], 1, workers=1, plan="stacked"),
         )
         for engine in engines:
             stack.callback(engine.close)
@@ -286,8 +293,8 @@ def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) ->
     alive: list[weakref.ref[torch.Tensor]] = []
 
     def stream() -> Iterator[Update]:
-        for _ in range(12):
-            copied = copy.deepcopy(update)
+        for client in range(12):
+            copied = dataclasses.replace(copy.deepcopy(update), client=client)
             alive.append(weakref.ref(next(iter(copied.state.values()))))
             held = sum(reference() is not None for reference in alive)
             complaint = (
@@ -296,7 +303,7 @@ def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) ->
             require(held <= 4, complaint)
             yield copied
 
-    algorithm.aggregate(model, stream(), members_of([update.client]))
+    algorithm.aggregate(model, stream(), members_of(range(12)))
 
 
 def _check_mean(make: Callable[[], Algorithm], dtype: torch.dtype) -> None:

@@ -44,7 +44,10 @@ def during(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, AssertionError) and not ends_in_own_code(error):
             raise  # a complaint of a check
-        raise AssertionError(f"{what}: raised {with_place(error)}") from error
+        advice = (
+            "; change a copy of what was given" if isinstance(error, ValueError) and "read-only" in str(error) else ""
+        )
+        raise AssertionError(f"{what}: raised {with_place(error)}{advice}") from error
 
 
 def new_from(make: Callable[[], T]) -> T:

@@ -2,9 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
+from types import FunctionType
+from typing import cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
@@ -14,6 +17,7 @@ from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
 from fedcohort.models import Model
+from fedcohort.models.given_models import AnyModel, as_model
 from fedcohort.testing.base import bits, check_described, during, new_from, require, small_federation
 
 __all__ = ["check_model", "check_partition"]
@@ -61,15 +65,24 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
     require(possible, f"{type(rule).__name__}: 600 samples of 10 classes and 24 writers cannot be partitioned at all")
 
 
-def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8), num_classes: int = 5) -> None:
+def check_model(
+    make: Callable[[], Model] | Callable[..., nn.Module], *, shape: tuple[int, ...] = (1, 8, 8), num_classes: int = 5
+) -> None:
     """Check that a module returns finite logits [batch, classes] for samples of ``shape``, can learn, and is seeded.
 
     With a :class:`~fedcohort.core.token_shape.TokenShape`, inputs are tokens, and logits are [batch, L, classes] if each position has
     a label. These must not depend on later tokens.
+
+    Args:
+        make: returns a new :class:`fedcohort.Model`, or a network: a class of ``torch.nn.Module``, or a function, which is called with
+            ``(shape, num_classes)``, or without arguments if it takes fewer than two.
+        shape: the shape of a sample.
+        num_classes: the number of classes.
+
+    Raises:
+        AssertionError: the contract is broken; the message says where.
     """
-    model = new_from(make)
-    name = type(model).__name__
-    check_described(model)
+    new, name = _new_model(make)
     tokens = shape if isinstance(shape, TokenShape) else TokenShape(())
     positions = list(shape) if tokens.each_position else []
     generator = torch.Generator().manual_seed(0)
@@ -80,11 +93,12 @@ def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8)
     classes = tuple(str(c) for c in range(num_classes))
     federation = dataclasses.replace(small_federation(), train=samples, classes=classes, vocabulary=tokens.vocabulary)
     with during(f"{name}, samples of {shape}"):
-        module, again, other = (build_module(make(), federation, seed) for seed in (0, 0, 1))
+        module, again, other = (build_module(new(), federation, seed) for seed in (0, 0, 1))
         require(bits(module.state_dict()) == bits(again.state_dict()), f"{name}: one seed gave two initial models")
         require(bits(module.state_dict()) != bits(other.state_dict()), f"{name}: two seeds gave the same initial model")
         for dtype in (torch.float32, torch.float64):
             logits = module.to(dtype)(features if tokens.vocabulary else features.to(dtype))
+            require(isinstance(logits, torch.Tensor), f"{name}: returns a {type(logits).__name__}; return logits only")
             actual, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, *positions, num_classes]}"
             require(actual == wanted, f"{name}: logits are {actual}, not {wanted}")
             require(torch.isfinite(logits).all(), f"{name}: logits are not finite")
@@ -98,3 +112,20 @@ def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8)
             other_end[:, -1] = (other_end[:, -1] + 1) % tokens.vocabulary
             same = torch.allclose(module(other_end)[:, :-1], module(features)[:, :-1])
             require(same, f"{name}: the logits of a position depend on tokens after it")
+
+
+def _new_model(make: Callable[..., object]) -> tuple[Callable[[], Model], str]:
+    """What returns a new model in each call, and its name in complaints.
+
+    A network of the user, and a function that builds one, become a model as they do in an experiment.
+    """
+    name = getattr(make, "__name__", type(make).__name__)
+    if isinstance(make, type) and issubclass(make, nn.Module):
+        return lambda: as_model(make), name
+    if isinstance(make, FunctionType) and make.__code__.co_argcount > len(make.__defaults__ or ()):
+        return lambda: as_model(cast(AnyModel, make)), name  # such as build(shape, num_classes)
+    made = new_from(make)
+    if isinstance(made, nn.Module):
+        return lambda: as_model(cast(AnyModel, make)), type(made).__name__
+    check_described(made)
+    return cast(Callable[[], Model], make), type(made).__name__

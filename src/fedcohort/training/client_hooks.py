@@ -125,12 +125,15 @@ def stated_correction(algorithm: Algorithm, problem: Problem) -> Correction | No
 def finished(algorithm: Algorithm, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
     """What the algorithm sends beside the model, and the client's new memory.
 
+    Tensors that others will change, such as the parameters, which the next client trains, are copied.
+
     Raises:
         UsageError: they have another form.
     """
     returned: object = algorithm.finish(problem)
     if isinstance(returned, tuple) and len(returned) == 2 and all(map(_are_groups, returned)):
-        return returned
+        sent, memory = returned
+        return _of_its_own(sent, problem), _of_its_own(memory, problem)
     wrong = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
     if isinstance(returned, tuple) and len(returned) == 2:
         wrong = shown(next(part for part in returned if not _are_groups(part)))
@@ -161,6 +164,27 @@ def ending(rule: StoppingRule, progress: Progress) -> tuple[bool, dict[str, floa
         if name in MEASURED_BY_ALL:
             raise UsageError(f"{where} reports {name!r}, which is measured for every client; use another name")
     return bool(ends), {name: value for name, value in report.items() if value is not None}
+
+
+def _of_its_own(groups: dict[str, Tensors], problem: Problem) -> dict[str, Tensors]:
+    """``groups`` without gradients, and with copies of the tensors that share memory with those of the problem.
+
+    Later clients train the parameters, the server may change in place what it has sent, and the place of the old memory is used again.
+    """
+    if not groups:
+        return groups
+    parameters = problem.parameters.values()
+    shared = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
+    for group in (*problem.received.values(), *problem.memory.values()):
+        shared += group.values()
+    places = {value.untyped_storage().data_ptr() for value in shared}
+    return {
+        kind: {
+            name: value.detach().clone() if value.untyped_storage().data_ptr() in places else value.detach()
+            for name, value in group.items()
+        }
+        for kind, group in groups.items()
+    }
 
 
 def _are_groups(part: object) -> bool:

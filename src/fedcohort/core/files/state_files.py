@@ -180,8 +180,16 @@ def _plain(value: object, where: str) -> dict[str, object]:
     what = f"{type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
     raise UnsupportedStateError(
         f"{where.lstrip('.') or 'state'} = {shown(value)}: a state may hold arrays, numbers, strings, None, dictionaries and lists, "
-        f"not {what}; override state_dict and load_state_dict to leave it out"
+        f"not {what}; {_advice(value)}"
     )
+
+
+def _advice(value: object) -> str:
+    """What to do in place of keeping ``value`` in a state."""
+    if type(value).__name__ in ("Generator", "RandomState", "Random"):  # of numpy, torch and Python
+        return "draw from the generator that a method is given, such as round.rng"
+    instead = "keep a sorted list, or " if isinstance(value, set | frozenset) else ""
+    return f"{instead}override state_dict and load_state_dict to leave it out"
 
 
 def _as_tensor(array: "torch.Tensor | NDArray[Any]") -> "torch.Tensor":

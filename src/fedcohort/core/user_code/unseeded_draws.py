@@ -9,7 +9,15 @@ from weakref import WeakSet
 from fedcohort.core.random_streams import numpy_state, torch_state
 from fedcohort.core.words.formatted_values import in_words
 
-__all__ = ["drawn_since", "is_own", "unseeded_states", "warning_of_draws", "warning_of_draws_in"]
+__all__ = [
+    "ADVICE",
+    "drawn_since",
+    "generator_states",
+    "is_own",
+    "unseeded_states",
+    "warning_of_draws",
+    "warning_of_draws_in",
+]
 
 _FROM_RNG = "draw from the argument rng"
 _WITH_SEED = "draw from a generator with a seed, such as np.random.default_rng(0)"
@@ -62,9 +70,9 @@ def warning_of_draws_in(plugins: Mapping[str, object], known: Collection[str] = 
     if not own:
         yield drawn
         return
-    before = _states()
+    before = generator_states()
     yield drawn
-    drawn += drawn_since(before, _states())
+    drawn += drawn_since(before, generator_states())
     told = [generator for generator in drawn if generator not in known]
     if not told or any(plugin in _WARNED for plugin in own.values()):
         return
@@ -99,7 +107,7 @@ def _named(plugin: object) -> type:
     return plugin if hasattr(plugin, "__name__") else type(plugin)  # type: ignore[return-value]
 
 
-def _states() -> dict[str, object]:
+def generator_states() -> dict[str, object]:
     """Those of :func:`unseeded_states`, and that of torch's global generator if torch is imported."""
     torch = {"torch's global generator": torch_state()} if "torch" in sys.modules else {}
     return unseeded_states() | torch
