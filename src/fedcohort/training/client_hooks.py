@@ -174,7 +174,7 @@ def _of_its_own(groups: dict[str, Tensors], problem: Problem) -> dict[str, Tenso
     if not groups:
         return groups
     parameters = problem.parameters.values()
-    shared = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
+    shared = [*parameters, *problem.anchor.values(), *(p.grad for p in parameters if p.grad is not None)]
     for group in (*problem.received.values(), *problem.memory.values()):
         shared += group.values()
     places = {value.untyped_storage().data_ptr() for value in shared}

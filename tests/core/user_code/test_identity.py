@@ -20,6 +20,7 @@ from torch import nn
 
 import fedcohort
 from fedcohort.core.user_code import identity as identity_module
+from fedcohort.core.user_code.code_hashes import source_of
 from fedcohort.core.user_code.identity import identity
 from fedcohort.models import ResNet18
 from fedcohort.selection.strategies.uniform import Uniform
@@ -405,10 +406,9 @@ def test_another_version_of_fedcohort_with_other_words_finds_the_same_runs(
     given: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = identity(given)
-    known = identity_module.source_of
     monkeypatch.setattr(
         identity_module,
         "source_of",
-        lambda written: "changed" if written.__module__.startswith("fedcohort.") else known(written),
+        lambda written: "changed" if written.__module__.startswith("fedcohort.") else source_of(written),
     )
     assert identity(given) == before

@@ -273,7 +273,9 @@ def _identity_of_function(function: FunctionType, used: _Used) -> str:
 
 def _identity_of_class(cls: type) -> str:
     """The source of a class and of its base classes, except for those of Python, torch and FedCohort."""
-    written = [source_of(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "abc", *_VERSIONED))]
+    written = [
+        source_of(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "abc", *_VERSIONED))
+    ]
     return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
