@@ -22,17 +22,17 @@ from tests.engines import pretend
 
 def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, **values: Any) -> Any:
     """Three rounds on ``device``, what they came to; ``again``: the last one after a checkpoint."""
-    import fedcohort.engines.device as devices
     from fedcohort.core.files.state_files import pack, unpack
     from fedcohort.engines.device import moved
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.experiment.given_objects import Given
+    from fedcohort.runs import run_engine
     from fedcohort.runs.prepare_run import prepare
     from tests.experiments import cell
     from tests.matrix.hard_federation import hard, play_rounds
 
     experiment = cell(hard(strategy, algorithm, **values)).experiment
-    with patch.object(devices, "pick_device", lambda name: device):
+    with patch.object(run_engine, "pick_device", lambda name: device):
         with prepare(experiment, Given(model=model)) as (run_state, _):
             rows = play_rounds(run_state, (1, 2))
             state = pack(run_state.state_dict())

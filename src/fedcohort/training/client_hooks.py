@@ -10,6 +10,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float
+from fedcohort.core.tensor_sizes import memory_number
 from fedcohort.core.words.report_names import MEASURED_BY_ALL
 from fedcohort.selection import Progress, StoppingRule
 
@@ -177,10 +178,10 @@ def _of_its_own(groups: dict[str, Tensors], problem: Problem) -> dict[str, Tenso
     shared = [*parameters, *problem.anchor.values(), *(p.grad for p in parameters if p.grad is not None)]
     for group in (*problem.received.values(), *problem.memory.values()):
         shared += group.values()
-    places = {value.untyped_storage().data_ptr() for value in shared}
+    places = {memory_number(value) for value in shared}
     return {
         kind: {
-            name: value.detach().clone() if value.untyped_storage().data_ptr() in places else value.detach()
+            name: value.detach().clone() if memory_number(value) in places else value.detach()
             for name, value in group.items()
         }
         for kind, group in groups.items()

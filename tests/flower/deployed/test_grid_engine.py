@@ -501,15 +501,6 @@ def test_a_model_that_is_not_of_the_sites_network_is_refused(kind: str, name: st
     assert re.search(message, unpack(site.handle(pack(request)))["refused"])
 
 
-@pytest.mark.parametrize("kind", ["train", "ask"])
-def test_a_server_with_fewer_classes_than_the_sites_labels_is_refused_without_naming_a_label(kind: str) -> None:
-    request = kept_request(FedAvg(), kind)
-    request["setup"]["classes"] = request["setup"]["classes"][:1]
-    [site, *_] = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()))
-    said = unpack(site.handle(pack(request)))
-    assert said["refused"].endswith("the server has 1 classes, and this site has labels beyond them")
-
-
 def test_the_owners_log_has_one_line_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
     """What was answered for which clients, and what is left of the budget."""
     federation = small_federation()

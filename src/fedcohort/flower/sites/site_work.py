@@ -132,7 +132,7 @@ def federation_of(setup: Words, names: Mapping[int, str], clients: Mapping[str, 
 
     Raises:
         BadMessage: the setup does not fit together.
-        UsageError: the server's samples have another shape, or it has fewer classes than the labels here.
+        UsageError: the server's samples have another shape.
     """
     if (number_of_clients := setup.count("clients")) > MOST_CLIENTS:
         raise BadMessage(f"{number_of_clients:,} clients; at most {MOST_CLIENTS:,} are possible")
@@ -156,8 +156,6 @@ def federation_of(setup: Words, names: Mapping[int, str], clients: Mapping[str, 
     held = sizes[:, 1].copy() if sizes[:, 1].any() else None
     nothing = train[:0]
     classes = tuple(setup.names("classes"))
-    if len(train) and int(train.labels.max()) >= len(classes):
-        raise UsageError(f"the server has {len(classes)} classes, and this site has labels beyond them")
     return Federation(
         train, offsets, nothing, nothing, classes, _of(standard, "shift"), _of(standard, "scale"), held
     )  # fmt: skip

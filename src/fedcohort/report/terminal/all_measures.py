@@ -287,7 +287,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     elif seeds:
         yield f"{seeds[0].upper()}{seeds[1:]}."
     percents = "" if score.numeric else f"{in_words(_in_percent(several))} are in %. "
-    chance = "uniform selection of as many of the available clients in each round, or of all if it is not known which they were"
+    chance = "uniform selection of as many of the available clients in each round, or of all if the available ones are unknown"
     yield f"{percents}Chance: {chance}."
     yield PASSES
     if not any(math.isfinite(run.client_accuracy) for run in runs):

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fedcohort.core.tensor_sizes import memory_number
 from fedcohort.training.scripts.call_sharing import shared_call
 
 __all__ = ["ONE_AT_A_TIME", "CallRecorder", "NoRecordError", "tensors_in"]
@@ -88,13 +89,13 @@ class CallRecorder(TorchDispatchMode):
         }
         self._number = 0
         self._reads = 0
-        self._fixed = {_memory(tensor) for tensor in fixed}
+        self._fixed = {memory_number(tensor) for tensor in fixed}
         self._given: dict[int, list[str]] = {}  # names of what the calls are given, by memory
         self._changed: set[int] = set()  # memory that calls have changed
         self._before: dict[str, str] = {}  # variables that have what a given tensor was before
         for name, tensor in given:
             self._names[tensor] = name
-            self._given.setdefault(_memory(tensor), []).append(name)
+            self._given.setdefault(memory_number(tensor), []).append(name)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -111,7 +112,7 @@ class CallRecorder(TorchDispatchMode):
     def _add_constant(self, tensor: Tensor) -> None:
         self._names[tensor] = f"constants[{len(self.constants)}]"
         self.constants.append(tensor)
-        self._fixed.add(_memory(tensor))
+        self._fixed.add(memory_number(tensor))
 
     def __torch_dispatch__(
         self, operator: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -137,8 +138,8 @@ class CallRecorder(TorchDispatchMode):
         shared = shared_call(operator, args, named, words, results)
         if shared is not None:
             self.shares = True
-            self._read.update(map(_memory, shared.read))
-            self._written.update(map(_memory, shared.written))
+            self._read.update(map(memory_number, shared.read))
+            self._written.update(map(memory_number, shared.written))
         self._note(call if shared is None else shared.line, results)
         return results
 
@@ -150,7 +151,7 @@ class CallRecorder(TorchDispatchMode):
         """
         written = [*_written(operator._schema, args, named)]
         lists = [value for value in written if isinstance(value, list | tuple)]
-        changed = set(map(_memory, tensors_in(written)))
+        changed = set(map(memory_number, tensors_in(written)))
         own = any(self._word(value) not in self._lists.values() for value in lists)
         only_checks = not (changed or operator._schema.returns)
         if own or only_checks or not self._fixed.isdisjoint(changed):
@@ -194,8 +195,8 @@ class CallRecorder(TorchDispatchMode):
 
     def _wait_for_others(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Other threads must have finished before a call that uses their results or changes what they read."""
-        used = map(_memory, tensors_in([*args, *named.values()]))
-        changed = map(_memory, tensors_in(_written(operator._schema, args, named)))
+        used = map(memory_number, tensors_in([*args, *named.values()]))
+        changed = map(memory_number, tensors_in(_written(operator._schema, args, named)))
         if self._read.isdisjoint(changed) and (operator in _VIEWS or self._written.isdisjoint(used)):
             return
         self.lines.append("finish(begun)")
@@ -277,12 +278,6 @@ def _written(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Itera
         written = argument.alias_info is not None and argument.alias_info.is_write
         if written or (schema.name == "aten::native_batch_norm" and argument.name in ("running_mean", "running_var")):
             yield values.get(number, values.get(argument.name))
-
-
-def _memory(tensor: Tensor) -> int:
-    """A number of the memory that a tensor shares with others."""
-    found: int = tensor.untyped_storage()._cdata
-    return found
 
 
 def _is_by_integers(operator: Any, args: tuple[Any, ...]) -> bool:
