@@ -1,4 +1,4 @@
-"""Simulated federations for the contract of a selection strategy: who is available, and what becomes of a round."""
+"""Simulated federations for the contract of a selection strategy: which clients are available, and the outcome of a round."""
 
 import math
 from collections.abc import Callable, Iterable
