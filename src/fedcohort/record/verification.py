@@ -59,7 +59,7 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
 
 
 def _verify_indexes(connection: sqlite3.Connection, database: Path) -> None:
-    """Let SQLite compare indexes with their tables. It reads keys from either: a seal over those in one says nothing about the other."""
+    """Let SQLite compare indexes with their tables. It reads keys from either: a seal over one says nothing about the other."""
     for table in _INDEXED:
         verdict = connection.execute(f"PRAGMA integrity_check({table})").fetchone()[0]
         if verdict != "ok":
