@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,34 @@ def test_what_sqlite_says_about_a_damaged_database_is_passed_on(tmp_path: Path) 
     )
     with pytest.raises(UsageError, match=r"run\.sqlite: .* damaged.*NULL value in rounds\.round"):
         verify_pages(connection, tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("btree", "old", "new"),
+    [
+        ("meta", b"algorithmFedAvg", b"algorhthmFedAvg"),
+        ("sqlite_autoindex_meta_1", b"algorithm", b"algorhthm"),
+        ("portrait", b"samples", b"saiples"),
+        ("sqlite_autoindex_portrait_1", b"samples", b"saiples"),
+        ("ledger", b"training", b"tbaining"),
+        ("sqlite_autoindex_ledger_1", b"training", b"tbaining"),
+    ],
+)
+def test_a_key_that_is_damaged_in_a_table_or_in_its_index_is_found(
+    btree: str, old: bytes, new: bytes, tmp_path: Path
+) -> None:
+    """SQLite reads keys in order from the index, and seals are computed from these: a key that was damaged in the table passed."""
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    database = run.path / "run.sqlite"
+    with closing(sqlite3.connect(database)) as connection:
+        [(size,)] = connection.execute("PRAGMA page_size")
+        [(root,)] = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (btree,))
+    data, begin = database.read_bytes(), (root - 1) * size
+    page = data[begin : begin + size]
+    assert old in page
+    database.write_bytes(data[:begin] + page.replace(old, new, 1) + data[begin + size :])
+    with pytest.raises(UsageError, match=r"run\.sqlite: the run's database is damaged"):
+        open_run(run.path)
 
 
 def test_reading_a_killed_run_whose_log_is_missing_creates_none(tmp_path: Path) -> None:

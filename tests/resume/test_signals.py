@@ -271,6 +271,33 @@ def test_a_command_that_is_starting_ends_with_one_line(signum: int, moment: str,
     assert line == "fedcohort: interrupted; finished rounds are kept, and the same command resumes the run"
 
 
+IGNORED_BEFORE_A_WAIT = """
+import os, signal, sys, threading
+from fedcohort.core.signals import handle, raise_again, raise_signalled
+
+class Lost:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(1000))
+
+sys.unraisablehook = raise_again
+handle(raise_signalled)
+forever = threading.Event()
+lost = Lost()
+del lost
+try:
+    forever.wait(60)
+except KeyboardInterrupt as stopped:
+    sys.exit(stopped.signum)
+"""
+
+
+def test_a_signal_that_python_ignored_ends_a_wait_for_other_threads() -> None:
+    """As that for the end of parallel runs: the signal that was sent again was first noticed when a run ended."""
+    done = subprocess.run([sys.executable, "-c", IGNORED_BEFORE_A_WAIT], timeout=50)
+    assert done.returncode == signal.SIGTERM
+
+
 def test_other_errors_that_python_ignores_are_shown() -> None:
     script = SIGNAL_AT_AN_IMPORT.replace("os.kill(os.getpid(), int(signum))", "raise ValueError('lost')", 1)
     words = ["0", "fedcohort.experiment", "ignored", "run", "--set", "seeds=none"]

@@ -112,3 +112,16 @@ def test_a_strategy_sees_the_times_that_the_server_knows() -> None:
     assert outcome.durations.tolist() == pytest.approx([2.0, 6.0, math.nan], nan_ok=True)
     assert outcome.trained.tolist() == outcome.admitted.tolist() == [True, False, False]
     assert [row.duration for row in own.rows] == [2.0, 8.0, 3.0], "the record has what the simulation knows"
+
+
+def test_a_client_without_an_answer_has_no_samples_steps_or_time() -> None:
+    """Client 7 failed with an answer, and client 9 sent none: nothing is known about it."""
+    own = tally()
+    played(own, [update(4), Update(7, 10, 2, {}, failure="its disk is full")])
+    facts = [(row.client, row.status, row.detail, row.num_samples, row.steps) for row in own.rows]
+    assert facts == [
+        (4, "admitted", "", 10, 4),
+        (7, "failed", "its disk is full", 10, 2),
+        (9, "failed", "no answer", 0, 0),
+    ]
+    assert math.isnan(own.rows[2].duration)

@@ -56,11 +56,21 @@ def raise_again(ignored: "UnraisableHookArgs") -> None:
     """A hook of the errors that Python ignores, as in destructors and at the end of every import: a signal that was raised there is
     sent again. Otherwise, it would be lost, and the command would go on."""
     if isinstance(ignored.exc_value, Signalled):
-        again = threading.Timer(_MOMENT, interrupt_main, [ignored.exc_value.signum])
+        again = threading.Timer(_MOMENT, _send_to_main, [ignored.exc_value.signum])
         again.daemon = True
         again.start()
     else:
         sys.__unraisablehook__(ignored)
+
+
+def _send_to_main(signum: int) -> None:
+    """Send a signal to the main thread. On Windows, which cannot, its handler is called when Python next looks for signals; a thread
+    that waits for a lock would not look."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signum)
+    else:
+        interrupt_main(signal.Signals(signum))
 
 
 def number_of(interrupt: KeyboardInterrupt) -> int:

@@ -23,7 +23,7 @@ LEAST = 2**18
 MOST = 10_000
 """Largest number of databases that are remembered; if there are more, the older half is forgotten."""
 
-CHECKS = 1
+CHECKS = 2
 """Version of the checks: with another one, every database is checked again. A change that finds more damage than before raises it."""
 
 

@@ -209,6 +209,26 @@ def test_classes_of_one_name_in_one_file_are_told_apart() -> None:
     assert identity(Holder(one())) != identity(Holder(other())), "an object without attributes has its class"
 
 
+@pytest.mark.parametrize("module", ["abc_networks", "builtins_and_more"])
+def test_a_module_of_the_user_may_be_called_like_one_of_python(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes in a file such as abc_networks.py had no source in the name of a run: other code found the results of the old one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for number in (1, 2):
+        file = tmp_path / f"{module}.py"
+        file.write_text(f"class Network:\n    def build(self):\n        return {number}\n")
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        found.append(identity(importlib.import_module(module).Network))
+        for compiled in tmp_path.rglob("*.pyc"):
+            compiled.unlink()
+    monkeypatch.delitem(sys.modules, module)
+    assert found[0] != found[1]
+
+
 class Scaled(nn.Module):
     """A layer with a setting, a constant and a function."""
 

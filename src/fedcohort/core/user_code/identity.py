@@ -260,6 +260,8 @@ def _pieces_of_one(value: Any, used: _Used) -> Iterator[bytes]:
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_OF_PYTHON = ("builtins", "abc")
+"""Modules of Python with base classes whose source does not count."""
 _VERSIONED = ("torch.", "fedcohort.")
 """Packages whose source does not count: another version of them finds the same runs, as it does for everything chosen by a name."""
 
@@ -273,9 +275,10 @@ def _identity_of_function(function: FunctionType, used: _Used) -> str:
 
 def _identity_of_class(cls: type) -> str:
     """The source of a class and of its base classes, except for those of Python, torch and FedCohort."""
-    written = [
-        source_of(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "abc", *_VERSIONED))
+    own = [
+        base for base in cls.__mro__ if not (base.__module__ in _OF_PYTHON or base.__module__.startswith(_VERSIONED))
     ]
+    written = [source_of(base) for base in own]
     return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
