@@ -202,6 +202,15 @@ def test_labels_that_the_server_does_not_know_are_refused_on_first_contact(place
     assert said["refused"] == "the server has the classes 0 to 2, and client 'clinic' has the label 3"
 
 
+@pytest.mark.parametrize("classes", [2**23 + 1, 2**52])
+def test_a_server_with_more_classes_than_can_be_counted_is_refused(classes: int, tmp_path: Path) -> None:
+    """The counts would take the memory of the owner's machine. A site that sends no counts needs none."""
+    request = packed({"kind": "hello", "classes": classes})
+    said = unpack(open_site(owner(tmp_path, "[allow]\nhistogram = true")).handle(request))
+    assert said["refused"] == f"the server has {classes:,} classes; this site counts at most 8,388,608 for each client"
+    assert "refused" not in unpack(open_site(owner(tmp_path)).handle(request))
+
+
 def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> None:
     remote = SiteFile(superlink=SuperLink(address="fl.example.org:8000"))
     with pytest.raises(
@@ -500,6 +509,44 @@ def test_files_that_a_supernode_cannot_use_are_refused(link: dict[str, str], mes
     path = owner(tmp_path, f"[superlink]\n{described}")
     with pytest.raises(UsageError, match=message):
         serve_site(path)
+
+
+ENDED_AT_WORK = """
+import sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from flwr.app import Context, RecordDict
+from fedcohort.flower.sites import courier, serve
+from fedcohort.flower.sites.site import Site
+
+at_work = threading.Event()
+
+def work(site, request):
+    ThreadPoolExecutor(1).submit(lambda: (at_work.set(), time.sleep(1000))).result()
+
+def node(file, folder, where, *, insecure):
+    context = Context(1, 1, {"site": str(where)}, RecordDict(), {})
+    request = serve.Path(sys.argv[2]).read_bytes()
+    threading.Thread(target=courier.call_site, args=(context, request), daemon=True).start()
+    return []
+
+def keep_running(command):
+    at_work.wait()
+    raise KeyboardInterrupt
+
+Site._reply, serve.supernode_command, serve.keep_running = work, node, keep_running
+serve.serve_site(sys.argv[1], insecure=True)
+"""
+
+
+def test_a_process_that_is_asked_to_end_does_not_wait_for_a_training(tmp_path: Path) -> None:
+    """A server could otherwise keep the owner's process for as long as it likes."""
+    (tmp_path / "request").write_bytes(HELLO)
+    command = [sys.executable, "-c", ENDED_AT_WORK, str(owner(tmp_path)), str(tmp_path / "request")]
+    ended = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "the request that was being answered is not waited for" in ended.stderr
+    with alone(tmp_path / "state"):
+        pass
 
 
 def waited_for(done: Callable[[], bool], seconds: float = 60.0) -> None:

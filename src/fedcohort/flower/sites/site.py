@@ -34,6 +34,9 @@ log = logging.getLogger("fedcohort")
 Plugins = Callable[[Words], tuple[Model, Training, Algorithm]]
 """Builds model, settings of training and algorithm from their description in a request."""
 
+MOST_COUNTS = 2**23
+"""Largest number of class counts in an introduction. Each needs two bytes or more, and a server reads at most 2**24 bytes."""
+
 
 class Site:
     """Answers the requests of a server, one at a time.
@@ -94,8 +97,13 @@ class Site:
                 return self._refusal(words, f"the request failed: {type(error).__name__}")
         return reply
 
+    @property
+    def at_work(self) -> bool:
+        """Whether a request is being answered."""
+        return self._lock.locked()
+
     def close(self) -> None:
-        """Release threads and memory."""
+        """Release threads and memory. A training that is under way is waited for."""
         for engine in self._engines.values():
             engine.close()
         self._engines = {}
@@ -120,6 +128,8 @@ class Site:
 
     def _hello(self, classes: int, shape: Sequence[int] | None) -> dict[str, object]:
         """Names and sizes of the clients, which must have samples of the server's kind."""
+        if self.allowed.histogram and classes > (most := MOST_COUNTS // len(self.clients)):
+            raise Refused(f"the server has {classes:,} classes; this site counts at most {most:,} for each client")
         clients = []
         for name, data in self.clients.items():
             own = list(data.training.features.shape[1:])
