@@ -138,6 +138,7 @@ def test_images_keep_their_bytes(tmp_path: Path) -> None:
             "allow.reports = 'losss': there is no such report; did you mean 'loss'",
         ),
         ("[budget]\nrounds = -1", "budget.rounds"),
+        ("[budget]\nepochs = 0.5", "budget.epochs"),
         ("x = = 1", "cannot be read"),
     ],
 )
@@ -305,11 +306,11 @@ def test_a_message_that_ends_early_is_an_error() -> None:
 def test_a_restart_does_not_renew_the_budget(tmp_path: Path) -> None:
     path = tmp_path / "spent.json"
     spent = Spent(Budget(rounds=1, bytes=100), path)
-    spent.train("run", 1, "model", {"a": "work"})
+    spent.train("run", 1, "model", {"a": "work"}, 5)
     spent.send(60)
-    again = Spent(Budget(rounds=1, bytes=100), path)
-    again.train("run", 1, "model", {"a": "work"})  # the same round
-    assert again.left() == {"rounds": 0, "answers": None, "bytes": 40}
+    again = Spent(Budget(rounds=1, bytes=100, epochs=7), path)
+    again.train("run", 1, "model", {"a": "work"}, 2)  # the same round
+    assert again.left() == {"rounds": 0, "answers": None, "bytes": 40, "epochs": 0}
     for refused in (
         lambda: again.train("run", 2, "model", {"a": "work"}),
         lambda: again.train("other", 1, "model", {"a": "work"}),
@@ -318,7 +319,7 @@ def test_a_restart_does_not_renew_the_budget(tmp_path: Path) -> None:
         with pytest.raises(Refused):
             refused()
     path.write_text('{"rounds": 1, "answers": 2, "bytes": 3, "last_round": "run/1"}')  # of an earlier version
-    assert Spent(Budget(rounds=5), path).left() == {"rounds": 4, "answers": None, "bytes": None}
+    assert Spent(Budget(rounds=5, epochs=5), path).left() == {"rounds": 4, "answers": None, "bytes": None, "epochs": 5}
     for damaged in ("{", '{"rounds": 1e400, "answers": 0, "bytes": 0, "last_round": ""}', "[]"):
         path.write_text(damaged)
         with pytest.raises(UsageError, match="what the site has spent cannot be read"):
@@ -426,7 +427,8 @@ def test_the_site_file_of_the_documentation_is_valid(tmp_path: Path) -> None:
     [text] = [block.text for block in blocks(page) if block.language == "toml" and "[budget]" in block.text]
     (tmp_path / "site.toml").write_text(text)
     file = read_site_file(tmp_path / "site.toml")
-    assert (file.name, file.budget.bytes, file.allow.questions) == ("clinic", 10**10, ("LocalLoss",))
+    assert (file.name, file.budget.bytes, file.budget.epochs) == ("clinic", 10**10, 2000)
+    assert file.allow.questions == ("LocalLoss",)
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")

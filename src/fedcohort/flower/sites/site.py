@@ -22,7 +22,7 @@ from fedcohort.flower.sites.frozen_sums import check_model, check_sums, check_tr
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
-from fedcohort.flower.sites.site_work import ClientData, ReceivedGroups, Work, cohort_of, federation_of
+from fedcohort.flower.sites.site_work import ClientData, ReceivedGroups, Work, cohort_of, epochs_of, federation_of
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
@@ -167,7 +167,7 @@ class Site:
         engine, names = self._engine(request)
         t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
         check_model(model, self._layout)
-        self.spent.answer(len(asked))
+        self.spent.answer(len(asked), self._epochs(request) if question.trains else 0)
         self._load_memories(request, engine, asked)
         stub = ReceivedGroups(request.groups("received"))
 
@@ -224,10 +224,10 @@ class Site:
         return {"clients": rows, "seconds": time.monotonic() - begin}
 
     def _count_round(self, request: Words, run: str, t: int, sent: Mapping[str, object]) -> None:
-        """Count a training of the budget, unless it is the same work again.
+        """Count a training of the budget; the same work again is no further round.
 
         Raises:
-            Refused: no round is left.
+            Refused: no round is left, or fewer epochs.
         """
         setup = dict(request.part("setup").values)
         numbers = Words(setup.pop("numbers", None), "setup.numbers").values
@@ -237,7 +237,12 @@ class Site:
             for name, values in asked.items()
             if name in self.clients
         }
-        self.spent.train(run, t, _digest({"setup": setup, **sent}), work)
+        self.spent.train(run, t, _digest({"setup": setup, **sent}), work, self._epochs(request))
+
+    def _epochs(self, request: Words) -> int:
+        """The epochs of all clients that a request lets train."""
+        _, training, _ = self.plugins(request.part("setup"))
+        return epochs_of(request, training.epochs)
 
     def _train_one(
         self, engine: LocalEngine, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm
