@@ -367,13 +367,33 @@ def test_a_budget_ends_what_a_site_does() -> None:
     assert np.isnan(engine.answer(model, 1, LocalLoss(), CLIENTS[:1])).all()
     for t in (1, 1, 2):  # the same round again is the same round
         assert {update.failure for update in updates(engine, t).values()} == {None}
-    assert spent.left() == {"rounds": 0, "answers": 0, "bytes": None}
+    assert spent.left() == {"rounds": 0, "answers": 0, "bytes": None, "epochs": None}
     failures = {update.failure for update in updates(engine, 3).values()}
     assert failures == {"refused: the site's budget of 2 rounds is used up"}
     few = engine_on(grid(spent=Spent(Budget(bytes=5000))))
     assert {update.failure for update in updates(few).values()} == {
         "refused: the site's budget of 5,000 bytes is used up"
     }
+
+
+@pytest.mark.parametrize("kind", ["train", "ask"])
+def test_epochs_are_counted_before_anything_is_computed(kind: str) -> None:
+    """Those of each client: as the server asks for them, or the nominal ones; also of the same work again."""
+    request = kept_request(FedAvg(), kind)
+    if kind == "ask":
+        request["question"] = UpdateNorm().to_json()
+    nominal = TRAINING.epochs * len(request["clients"])
+    spent = Spent(Budget(epochs=2 * nominal))
+    [site, *_] = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()), spent=spent)
+    long = [client | {"epochs": 10**12} for client in request["clients"]]
+    assert unpack(site.handle(pack(request | {"clients": long})))["refused"] == (
+        f"the site's budget of {2 * nominal:,} epochs is used up"
+    )
+    assert (spent.rounds, spent.answers) == (0, 0)
+    for left in (nominal, 0):
+        assert "refused" not in unpack(site.handle(pack(request | {"made": f"1-{left}"})))
+        assert spent.left()["epochs"] == left
+    assert "epochs is used up" in unpack(site.handle(pack(request | {"made": "1-more"})))["refused"]
 
 
 def test_a_reply_that_needs_longer_than_the_deadline_is_too_late() -> None:

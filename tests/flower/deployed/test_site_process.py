@@ -138,6 +138,7 @@ def test_images_keep_their_bytes(tmp_path: Path) -> None:
             "allow.reports = 'losss': there is no such report; did you mean 'loss'",
         ),
         ("[budget]\nrounds = -1", "budget.rounds"),
+        ("[budget]\nepochs = 0.5", "budget.epochs"),
         ("x = = 1", "cannot be read"),
     ],
 )
@@ -200,6 +201,15 @@ def test_labels_that_the_server_does_not_know_are_refused_on_first_contact(place
     site = open_site(owner(tmp_path, labels=np.where(np.arange(20) == place, 3, np.arange(20) % 3)))
     said = unpack(site.handle(HELLO))
     assert said["refused"] == "the server has the classes 0 to 2, and client 'clinic' has the label 3"
+
+
+@pytest.mark.parametrize("classes", [2**23 + 1, 2**52])
+def test_a_server_with_more_classes_than_can_be_counted_is_refused(classes: int, tmp_path: Path) -> None:
+    """The counts would take the memory of the owner's machine. A site that sends no counts needs none."""
+    request = packed({"kind": "hello", "classes": classes})
+    said = unpack(open_site(owner(tmp_path, "[allow]\nhistogram = true")).handle(request))
+    assert said["refused"] == f"the server has {classes:,} classes; this site counts at most 8,388,608 for each client"
+    assert "refused" not in unpack(open_site(owner(tmp_path)).handle(request))
 
 
 def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> None:
@@ -296,11 +306,11 @@ def test_a_message_that_ends_early_is_an_error() -> None:
 def test_a_restart_does_not_renew_the_budget(tmp_path: Path) -> None:
     path = tmp_path / "spent.json"
     spent = Spent(Budget(rounds=1, bytes=100), path)
-    spent.train("run", 1, "model", {"a": "work"})
+    spent.train("run", 1, "model", {"a": "work"}, 5)
     spent.send(60)
-    again = Spent(Budget(rounds=1, bytes=100), path)
-    again.train("run", 1, "model", {"a": "work"})  # the same round
-    assert again.left() == {"rounds": 0, "answers": None, "bytes": 40}
+    again = Spent(Budget(rounds=1, bytes=100, epochs=7), path)
+    again.train("run", 1, "model", {"a": "work"}, 2)  # the same round
+    assert again.left() == {"rounds": 0, "answers": None, "bytes": 40, "epochs": 0}
     for refused in (
         lambda: again.train("run", 2, "model", {"a": "work"}),
         lambda: again.train("other", 1, "model", {"a": "work"}),
@@ -309,7 +319,7 @@ def test_a_restart_does_not_renew_the_budget(tmp_path: Path) -> None:
         with pytest.raises(Refused):
             refused()
     path.write_text('{"rounds": 1, "answers": 2, "bytes": 3, "last_round": "run/1"}')  # of an earlier version
-    assert Spent(Budget(rounds=5), path).left() == {"rounds": 4, "answers": None, "bytes": None}
+    assert Spent(Budget(rounds=5, epochs=5), path).left() == {"rounds": 4, "answers": None, "bytes": None, "epochs": 5}
     for damaged in ("{", '{"rounds": 1e400, "answers": 0, "bytes": 0, "last_round": ""}', "[]"):
         path.write_text(damaged)
         with pytest.raises(UsageError, match="what the site has spent cannot be read"):
@@ -417,7 +427,8 @@ def test_the_site_file_of_the_documentation_is_valid(tmp_path: Path) -> None:
     [text] = [block.text for block in blocks(page) if block.language == "toml" and "[budget]" in block.text]
     (tmp_path / "site.toml").write_text(text)
     file = read_site_file(tmp_path / "site.toml")
-    assert (file.name, file.budget.bytes, file.allow.questions) == ("clinic", 10**10, ("LocalLoss",))
+    assert (file.name, file.budget.bytes, file.budget.epochs) == ("clinic", 10**10, 2000)
+    assert file.allow.questions == ("LocalLoss",)
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")
@@ -500,6 +511,44 @@ def test_files_that_a_supernode_cannot_use_are_refused(link: dict[str, str], mes
     path = owner(tmp_path, f"[superlink]\n{described}")
     with pytest.raises(UsageError, match=message):
         serve_site(path)
+
+
+ENDED_AT_WORK = """
+import sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from flwr.app import Context, RecordDict
+from fedcohort.flower.sites import courier, serve
+from fedcohort.flower.sites.site import Site
+
+at_work = threading.Event()
+
+def work(site, request):
+    ThreadPoolExecutor(1).submit(lambda: (at_work.set(), time.sleep(1000))).result()
+
+def node(file, folder, where, *, insecure):
+    context = Context(1, 1, {"site": str(where)}, RecordDict(), {})
+    request = serve.Path(sys.argv[2]).read_bytes()
+    threading.Thread(target=courier.call_site, args=(context, request), daemon=True).start()
+    return []
+
+def keep_running(command):
+    at_work.wait()
+    raise KeyboardInterrupt
+
+Site._reply, serve.supernode_command, serve.keep_running = work, node, keep_running
+serve.serve_site(sys.argv[1], insecure=True)
+"""
+
+
+def test_a_process_that_is_asked_to_end_does_not_wait_for_a_training(tmp_path: Path) -> None:
+    """A server could otherwise keep the owner's process for as long as it likes."""
+    (tmp_path / "request").write_bytes(HELLO)
+    command = [sys.executable, "-c", ENDED_AT_WORK, str(owner(tmp_path)), str(tmp_path / "request")]
+    ended = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "the request that was being answered is not waited for" in ended.stderr
+    with alone(tmp_path / "state"):
+        pass
 
 
 def waited_for(done: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -88,11 +88,14 @@ class Budget:
         rounds: number of rounds in which it trains.
         answers: number of answers to questions, counted for each of its clients.
         bytes: number of bytes that it sends.
+        epochs: number of epochs that it trains, counted for each of its clients, also those of the same work again and of
+            questions that train.
     """
 
     rounds: int | None = None
     answers: int | None = None
     bytes: int | None = None
+    epochs: int | None = None
 
 
 @dataclass
@@ -102,7 +105,7 @@ class Spent:
     Attributes:
         budget: the limits.
         path: the file; None keeps the numbers in memory only.
-        rounds, answers, bytes: what was used of the budget.
+        rounds, answers, bytes, epochs: what was used of the budget.
         last_round: run, round and content of the last training; the same work again is free.
         last_work: a hash of the work for each client in it, by name.
     """
@@ -112,6 +115,7 @@ class Spent:
     rounds: int = 0
     answers: int = 0
     bytes: int = 0
+    epochs: int = 0
     last_round: str = ""
     last_work: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -122,6 +126,7 @@ class Spent:
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             self.rounds, self.answers, self.bytes = (int(kept[name]) for name in ("rounds", "answers", "bytes"))
+            self.epochs = int(kept.get("epochs", 0))  # earlier versions did not count them
             self.last_round = str(kept["last_round"])
             self.last_work = {str(name): str(work) for name, work in kept.get("last_work", {}).items()}
         except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
@@ -129,8 +134,8 @@ class Spent:
                 f"{self.path}: what the site has spent cannot be read ({error}); restore the file, or delete it to begin anew"
             ) from None
 
-    def train(self, run: str, t: int, begins_with: str, work: Mapping[str, str]) -> None:
-        """Count a round of a run; the same work that is done again for the same round is not counted twice.
+    def train(self, run: str, t: int, begins_with: str, work: Mapping[str, str], epochs: int = 0) -> None:
+        """Count a round of a run, and its epochs; the same work that is done again for the same round is not a further round.
 
         The server chooses the names of runs and rounds, so they do not say that the work is the same. Work that begins with another
         model, or other work for a client, discloses more of its data, and is counted as a further round.
@@ -139,28 +144,32 @@ class Spent:
             run, t: the run and the round.
             begins_with: a hash of what all clients begin with: the model, the settings, what the algorithm sends.
             work: a hash of the work for each client, by its name; several requests can share the clients of a round.
+            epochs: number of epochs of all clients.
 
         Raises:
-            Refused: no round is left.
+            Refused: no round is left, or fewer epochs.
         """
         this = f"{run}/{t}/{begins_with}"
         with self._lock:
+            self._check("epochs", self.epochs + epochs)
             known = self.last_work if this == self.last_round else {}
             if this != self.last_round or any(known.get(name, each) != each for name, each in work.items()):
                 self._check("rounds", self.rounds + 1)
                 self.rounds, self.last_round, known = self.rounds + 1, this, {}
             self.last_work = {**known, **work}
+            self.epochs += epochs
             self._keep()
 
-    def answer(self, count: int) -> None:
-        """Count answers.
+    def answer(self, count: int, epochs: int = 0) -> None:
+        """Count answers, and the epochs that clients train for them.
 
         Raises:
             Refused: fewer are left.
         """
         with self._lock:
             self._check("answers", self.answers + count)
-            self.answers += count
+            self._check("epochs", self.epochs + epochs)
+            self.answers, self.epochs = self.answers + count, self.epochs + epochs
             self._keep()
 
     def send(self, count: int) -> None:
@@ -176,7 +185,7 @@ class Spent:
 
     def left(self) -> dict[str, int | None]:
         """What is left of each limit; None without a limit."""
-        limits = {name: getattr(self.budget, name) for name in ("rounds", "answers", "bytes")}
+        limits = {name: getattr(self.budget, name) for name in ("rounds", "answers", "bytes", "epochs")}
         return {name: None if most is None else most - getattr(self, name) for name, most in limits.items()}
 
     def _check(self, name: str, wanted: int) -> None:
@@ -186,6 +195,6 @@ class Spent:
 
     def _keep(self) -> None:
         if self.path is not None:
-            names: Iterable[str] = ("rounds", "answers", "bytes", "last_round", "last_work")
+            names: Iterable[str] = ("rounds", "answers", "bytes", "epochs", "last_round", "last_work")
             with keeping("what it has spent of its budget"):
                 replace_file(self.path, json.dumps({name: getattr(self, name) for name in names}).encode())

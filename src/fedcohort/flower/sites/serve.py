@@ -42,6 +42,8 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
     """Answer the server's requests with the data of ``site.toml`` until the process is ended, or the SuperNode cannot be kept
     running.
 
+    A training that is under way is not waited for, because it can take hours: the process then ends at once, without returning.
+
     Args:
         path: the file.
         insecure: connect without TLS and without a key; only to a server on this machine.
@@ -60,7 +62,12 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
     if not insecure:
         check_files(file.superlink, folder)
     with alone(folder / file.state):
-        return _serve(file, folder, open_site(path), insecure=insecure)
+        site = open_site(path)
+        code = _serve(file, folder, site, insecure=insecure)
+        if site.at_work:
+            log.warning("the request that was being answered is not waited for")
+            os._exit(code)  # a return would wait for the threads of the training
+    return code
 
 
 @contextmanager
@@ -186,7 +193,8 @@ def supernode_command(file: SiteFile, folder: Path, where: Path, *, insecure: bo
 
 @contextmanager
 def listening(site: Site, where: Path) -> Iterator[None]:
-    """Answer requests at a socket while the block runs. The socket is for this user only."""
+    """Answer requests at a socket while the block runs. The socket is for this user only. A request that is being answered at the end
+    is not waited for."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(where))
         where.chmod(0o600)
@@ -200,7 +208,8 @@ def listening(site: Site, where: Path) -> Iterator[None]:
                 server.shutdown(socket.SHUT_RDWR)
             thread.join(timeout=5)
             where.unlink(missing_ok=True)
-            site.close()
+            if not site.at_work:
+                site.close()
 
 
 def _accept(server: socket.socket, site: Site) -> None:

@@ -22,7 +22,7 @@ from fedcohort.flower.sites.frozen_sums import check_model, check_sums, check_tr
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
-from fedcohort.flower.sites.site_work import ClientData, ReceivedGroups, Work, cohort_of, federation_of
+from fedcohort.flower.sites.site_work import ClientData, ReceivedGroups, Work, cohort_of, epochs_of, federation_of
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
@@ -33,6 +33,9 @@ log = logging.getLogger("fedcohort")
 
 Plugins = Callable[[Words], tuple[Model, Training, Algorithm]]
 """Builds model, settings of training and algorithm from their description in a request."""
+
+MOST_COUNTS = 2**23
+"""Largest number of class counts in an introduction. Each needs two bytes or more, and a server reads at most 2**24 bytes."""
 
 
 class Site:
@@ -94,8 +97,13 @@ class Site:
                 return self._refusal(words, f"the request failed: {type(error).__name__}")
         return reply
 
+    @property
+    def at_work(self) -> bool:
+        """Whether a request is being answered."""
+        return self._lock.locked()
+
     def close(self) -> None:
-        """Release threads and memory."""
+        """Release threads and memory. A training that is under way is waited for."""
         for engine in self._engines.values():
             engine.close()
         self._engines = {}
@@ -120,6 +128,8 @@ class Site:
 
     def _hello(self, classes: int, shape: Sequence[int] | None) -> dict[str, object]:
         """Names and sizes of the clients, which must have samples of the server's kind."""
+        if self.allowed.histogram and classes > (most := MOST_COUNTS // len(self.clients)):
+            raise Refused(f"the server has {classes:,} classes; this site counts at most {most:,} for each client")
         clients = []
         for name, data in self.clients.items():
             own = list(data.training.features.shape[1:])
@@ -157,7 +167,7 @@ class Site:
         engine, names = self._engine(request)
         t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
         check_model(model, self._layout)
-        self.spent.answer(len(asked))
+        self.spent.answer(len(asked), self._epochs(request) if question.trains else 0)
         self._load_memories(request, engine, asked)
         stub = ReceivedGroups(request.groups("received"))
 
@@ -214,10 +224,10 @@ class Site:
         return {"clients": rows, "seconds": time.monotonic() - begin}
 
     def _count_round(self, request: Words, run: str, t: int, sent: Mapping[str, object]) -> None:
-        """Count a training of the budget, unless it is the same work again.
+        """Count a training of the budget; the same work again is no further round.
 
         Raises:
-            Refused: no round is left.
+            Refused: no round is left, or fewer epochs.
         """
         setup = dict(request.part("setup").values)
         numbers = Words(setup.pop("numbers", None), "setup.numbers").values
@@ -227,7 +237,12 @@ class Site:
             for name, values in asked.items()
             if name in self.clients
         }
-        self.spent.train(run, t, _digest({"setup": setup, **sent}), work)
+        self.spent.train(run, t, _digest({"setup": setup, **sent}), work, self._epochs(request))
+
+    def _epochs(self, request: Words) -> int:
+        """The epochs of all clients that a request lets train."""
+        _, training, _ = self.plugins(request.part("setup"))
+        return epochs_of(request, training.epochs)
 
     def _train_one(
         self, engine: LocalEngine, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm

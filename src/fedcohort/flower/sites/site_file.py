@@ -86,6 +86,8 @@ class Limits(Section):
     """Answers to questions, counted for each client."""
     bytes: Annotated[int, Ge(0)] | None = None
     """Bytes that it sends."""
+    epochs: Annotated[int, Ge(0)] | None = None
+    """Epochs that it trains, counted for each client, also those of the same work again and of questions that train."""
 
 
 class SiteFile(Section):
@@ -139,7 +141,7 @@ def open_site(path: str | Path) -> Site:
     allowed = Allowed(
         file.allow.training, frozenset(file.allow.questions), frozenset(file.allow.reports), file.allow.histogram
     )
-    spent = Spent(Budget(file.budget.rounds, file.budget.answers, file.budget.bytes), state / "spent.json")
+    spent = Spent(Budget(**file.budget.model_dump()), state / "spent.json")
     clients = _trial_clients(file.data, folder) if file.data.experiment else _own_client(file, folder)
     return Site(
         file.name, clients, installed_plugins, allowed=allowed, spent=spent, memories=MemoryVersions(state / "memories"),

@@ -15,7 +15,16 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.flower.sites.protocol import BadMessage, Words
 from fedcohort.selection import Cohort
 
-__all__ = ["ClientData", "ReceivedGroups", "Work", "check_not_a_file", "client_data", "cohort_of", "federation_of"]
+__all__ = [
+    "ClientData",
+    "ReceivedGroups",
+    "Work",
+    "check_not_a_file",
+    "client_data",
+    "cohort_of",
+    "epochs_of",
+    "federation_of",
+]
 
 MOST_CLIENTS = 10**7
 """Largest number of clients of a federation, each of which needs 16 bytes at every site."""
@@ -104,6 +113,12 @@ def cohort_of(asked: Mapping[int, Work], clients: Sequence[int]) -> Cohort:
         sampling=cast(Any, work[0].sampling) if work else "shuffled",  # checked by Cohort
         stop=work[0].stop if work else None,
     )
+
+
+def epochs_of(request: Words, nominal: int) -> int:
+    """The epochs of all clients that a request names; ``nominal`` is the number of those that it tells none."""
+    work = [Work.read(words) for words in request.parts("clients")]
+    return sum(nominal if each.epochs is None else each.epochs for each in work)
 
 
 class ReceivedGroups:
