@@ -360,3 +360,23 @@ def test_clients_without_an_answer_for_the_same_reason_share_a_note(tmp_path: Pa
     note = fedcohort.open_run(strategy.path).rounds["note"].iloc[0]
     error = "gave no LocalLoss: its ClientApp raised an error: lost by"
     assert f"clients 0, 1, 2, 3, 4 and 3 more {error} 0; client 8 {error} 1" in note
+
+
+def test_a_constant_with_infinite_numbers_is_no_divergence(tmp_path: Path) -> None:
+    """Such as the mask of an attention, which is part of a state dictionary; a client that changes it has diverged."""
+    mask, other = (Array(np.array([value, -np.inf], np.float32)) for value in (0.0, np.inf))
+
+    def masked(position: int, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type != "train":
+            return reply
+        return changed(message, reply, arrays=lambda a: a | {"mask": other if position == 1 else mask})
+
+    where = grid(m=4, tamper=masked)
+    strategy = selecting(where, Everyone(), runs=tmp_path)
+    result = strategy.start(where, ArrayRecord({**initial(), "mask": mask}), num_rounds=2)
+    assert strategy.path is not None
+    clients = fedcohort.open_run(strategy.path).clients
+    assert clients[clients["status"] == "diverged"]["client"].tolist() == [1, 1]
+    assert (clients["status"] == "admitted").sum() == 6
+    assert result.arrays["mask"].numpy().tolist() == [0.0, -np.inf]
+    assert (result.arrays["w"].numpy() != 0).all()

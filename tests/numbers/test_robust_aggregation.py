@@ -18,6 +18,7 @@ from fedcohort.algorithms.methods.krum import Krum, scores, square_distances
 from fedcohort.algorithms.methods.median import Median
 from fedcohort.algorithms.methods.trimmed_mean import TrimmedMean
 from fedcohort.algorithms.models_by_coordinate import BLOCK
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.rounds import play_round
@@ -111,7 +112,7 @@ LINE_SCORES = [1 + 9 + 16, 1 + 4 + 9, 1 + 2.25 + 4, 0.25 + 1 + 9, 0.25 + 2.25 + 
 
 
 def test_worked_krum() -> None:
-    found = scores(square_distances([update.state for update in LINE], ["w"]), 1)
+    found = scores([update.state for update in LINE], ["w"], 1)
     assert found.tolist() == LINE_SCORES
     assert merge(Krum(f=1), LINE) == [3.0]
 
@@ -162,7 +163,7 @@ def test_distances_are_those_of_each_pair(piece: int, monkeypatch: pytest.Monkey
     models[3] = {name: value + 1e-6 for name, value in models[2].items()}
     models[7] = models[5]
     models[9] = {name: value * 1e12 for name, value in models[9].items()}
-    found = square_distances(models, ["w", "b"])
+    found = square_distances(models, ["w", "b"], slice(0, len(models)))
     direct = [
         [sum(float((one[name].double() - other[name].double()).square().sum()) for name in one) for other in models]
         for one in models
@@ -172,12 +173,35 @@ def test_distances_are_those_of_each_pair(piece: int, monkeypatch: pytest.Monkey
     assert np.count_nonzero(found == 0) == 12 + 2
 
 
+@pytest.mark.parametrize(("n", "rows"), [(12, 1), (12, 12), (13, 60), (13, 64), (2, 1), (1, 1)])
+@pytest.mark.parametrize("piece", [1, 100, krum.PIECE])
+def test_scores_have_the_same_bits_in_blocks_of_rows(
+    n: int, rows: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all distances are in memory at the same time: those of 50,000 models would take 20 GB."""
+    monkeypatch.setattr(krum, "PIECE", piece)
+    models = random_models(n)
+    at_once = scores(models, ["w", "b"], 1)
+    monkeypatch.setattr(krum, "ROWS", rows)
+    sizes: list[int] = []
+
+    def noted(models: list[ModelState], names: list[str], part: slice) -> Values:
+        found = square_distances(models, names, part)
+        sizes.append(found.size)
+        return found
+
+    monkeypatch.setattr(krum, "square_distances", noted)
+    assert np.array_equal(scores(models, ["w", "b"], 1), at_once)
+    assert max(sizes) <= max(rows, n)
+    assert sum(sizes) == n * n
+
+
 def test_the_number_of_operations_of_krum_grows_with_the_models_and_not_with_their_pairs() -> None:
     counts = []
     for n in (24, 48):
         models = random_models(n)
         with TensorOperations() as operations:
-            square_distances(models, ["w", "b"])
+            square_distances(models, ["w", "b"], slice(0, len(models)))
         counts.append(operations.count)
     assert counts[1] < 2.1 * counts[0]
 
@@ -186,7 +210,7 @@ def test_krum_computes_few_differences_at_a_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(krum, "PIECE", 3 * 35)
     models = random_models(24)
     with TensorOperations() as operations:
-        square_distances(models, ["w", "b"])
+        square_distances(models, ["w", "b"], slice(0, len(models)))
     assert operations.largest == 24 * 35  # the values of the models themselves
 
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from torch import Tensor
 
-from fedcohort.algorithms import Algorithm, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
@@ -76,7 +78,9 @@ class SelectedRound:
         self.chooser, self.clients, self.arrays = chooser, clients, arrays
         self.t = chooser.t + 1
         self._weighing, self._epochs, self._timeout, self._clock = weighing, epochs, timeout, clock
-        self._start = as_state(arrays)
+        start = as_state(arrays)
+        self._infinite = {name: value for name, value in start.items() if not bool(value.isfinite().all())}
+        self._start = self._with_zeros(start)
         floating = frozenset(name for name, value in self._start.items() if value.is_floating_point())
         self._trainable = floating if trainable is None else trainable
         self._watch = Stopwatch()
@@ -183,12 +187,18 @@ class SelectedRound:
             client=client,
             num_samples=int(samples) if math.isfinite(samples) else known,
             steps=int(row.metrics["steps"]) if math.isfinite(row.metrics.get("steps", math.nan)) else 0,
-            state=row.state,
+            state=self._with_zeros(row.state),
             report=report,
             passes=self.chooser.ledger.trained.get(client, 3.0 * epochs),
             work=epochs / self._epochs,
             duration=self._duration(row, seconds),
         )
+
+    def _with_zeros(self, state: ModelState) -> ModelState:
+        """A model with zeros in place of constants that have infinite numbers, such as the mask of an attention: a client that sends
+        one back as it received it has not diverged. The inner strategy merges the arrays of the messages."""
+        unchanged = [name for name, value in self._infinite.items() if _same(state.get(name), value)]
+        return state | {name: torch.zeros_like(state[name]) for name in unchanged}
 
     def _duration(self, row: Checked, seconds: Mapping[str, float]) -> float:
         """Seconds from the message to the reply, as measured; otherwise by the times in the messages, at most what was waited."""
@@ -232,6 +242,10 @@ class SelectedRound:
         short = not self.chooser.selector.variable_size and available < k
         notes = round_notes(self.cohort, self._tally.rows, available, k, short=short)
         return "; ".join(note for note in [*notes, self._tally.note, self._note, self.clients.take_notes()] if note)
+
+
+def _same(value: Tensor | None, other: Tensor) -> bool:
+    return value is not None and value.dtype == other.dtype and torch.equal(value, other)
 
 
 def _of(validated: Mapping[str, Any]) -> _Validated:

@@ -102,7 +102,7 @@ class LocalSetup:
         self.entries: ModelState = {name: value for name, value in state.items() if name not in omitted}
         self.frozen = FrozenParameters(self.module, omitted)
         self.num_values = sum(value.numel() for value in state.values())
-        self._network_buffers = NetworkBuffers(self.module)
+        self._network_buffers = NetworkBuffers(self.module, omitted)
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
         on_cpu = federation.device.type == "cpu"

@@ -103,7 +103,7 @@ def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison, monke
     table = compared.table.assign(client_accuracy=0.8125, client_accuracy_sd=0.0625, worst_client_accuracy=0.5)
     vars(compared)["table"] = table
     assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
-    monkeypatch.setattr(comparison_notes, "_own_samples", lambda _: "test samples")
+    monkeypatch.setattr(comparison_notes, "samples_of_clients", lambda _: "test samples")
     heading, first, *_ = cells_of(latex := to_latex(compared))
     at = heading.index("Over clients")
     assert heading[at + 1] == "Worst tenth"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import FedAvg
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
@@ -57,6 +58,25 @@ class Limited(Base):
         return super().forward(x)
 
 
+class Masked(Base):
+    """Has a constant with infinite numbers, such as the mask of an attention; it may change in some step of each client."""
+
+    mask: Tensor
+    steps: Tensor
+
+    def __init__(self, *, persistent: bool = True, changes: bool = False) -> None:
+        super().__init__()
+        self.changes = changes
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]), persistent=persistent)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.changes:
+            self.steps += 1
+            self.mask[0] = float(self.steps > 5)
+        return super().forward(x) + self.mask.exp()[0]
+
+
 def learned(workers: int, kind: type[Base] = Averaging, **settings: bool) -> list[Any]:
     """What clients send in two rounds."""
     torch.manual_seed(0)
@@ -88,6 +108,40 @@ def test_buffers_that_are_not_sent_are_each_clients_own(assigns: bool) -> None:
     alone = learned(1, assigns=assigns, persistent=False)
     assert alone == learned(2, assigns=assigns, persistent=False)
     assert alone[0] != learned(1, assigns=assigns)[0]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_buffer_with_infinite_numbers_is_not_sent(changes: bool) -> None:
+    """Otherwise no update would be finite, and none would enter the model."""
+    sent = learned(1, Masked, changes=changes)
+    assert sent == learned(2, Masked, changes=changes) == learned(1, Masked, persistent=False, changes=changes)
+    with closing(LocalEngine(federation(), as_model(Masked()), Training(epochs=1, lr=0.05), FedAvg(), 5)) as engine:
+        model = engine.initial_model()
+        updates = list(engine.train(model, 1, Cohort(np.array([3, 0])), FedAvg()))
+        assert "mask" not in model
+        assert all(is_finite(update) for update in updates)
+        assert engine.whole(model)["mask"].tolist() == [0.0, -torch.inf]
+
+
+def test_a_buffer_that_begins_with_infinity_and_changes_is_sent() -> None:
+    """Such as the smallest value so far."""
+
+    class Smallest(Base):
+        least: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("least", torch.tensor(torch.inf))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.least.copy_(torch.minimum(self.least, x.min()))
+            return super().forward(x)
+
+    with closing(LocalEngine(federation(), as_model(Smallest()), Training(epochs=1, lr=0.05), FedAvg(), 5)) as engine:
+        [update] = engine.train(engine.initial_model(), 1, Cohort(np.array([3])), FedAvg())
+    assert is_finite(update)
+    assert "least" in update.state
 
 
 def test_a_buffer_of_another_shape_is_refused() -> None:

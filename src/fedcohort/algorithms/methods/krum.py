@@ -9,7 +9,8 @@ fewer clients there is no such guarantee, and the sum covers at least one neighb
 smallest id comes first, as in the paper. A client that was drawn several times is compared once, and its weight in the average is
 multiplied. The distances cover the trainable parameters; a tensor that a client did not send has the value that it received.
 
-The server keeps the models of the round until its end, k·P numbers, and compares one tensor of the models at a time.
+The server keeps the models of the round until its end, k·P numbers, and compares one tensor of the models at a time. The k² distances
+are not in memory together: beyond 4,096 models, blocks of rows are computed, and most distances twice.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", 2017,
 arXiv:1703.02757 (models instead of gradients, which have the same distances); code ``adap/flower``,
@@ -38,51 +39,64 @@ __all__ = ["Krum", "scores", "square_distances"]
 PIECE = 2**16
 """Number of differences between entries that are computed at a time, at least one tensor of two models: in float64, they fit into a
 core's cache."""
+ROWS = 2**24
+"""Number of distances that are in memory at a time, at least those of one model to all others: 128 MiB in float64."""
 
 
-def square_distances(models: Sequence[ModelState], names: Sequence[str]) -> Values:
-    """‖w_i − w_j‖² over the entries ``names``, float64 [n, n]; a pair is computed once, so that the matrix is exactly symmetric."""
+def scores(models: Sequence[ModelState], names: Sequence[str], f: int) -> Values:
+    """The score of each model, float64 [n]: the sum of its n − f − 2 smallest squared distances to others (of at least one).
+
+    Args:
+        models: the models.
+        names: the entries that the distances cover.
+        f: number of clients that may send any model.
+    """
     n = len(models)
-    distances = np.zeros((n, n))
+    neighbors, rows = min(max(1, n - f - 2), n - 1), max(ROWS // n, 1)
+    found = []
+    for start in range(0, n, rows):
+        to_others = square_distances(models, names, slice(start, min(start + rows, n)))
+        own = np.arange(len(to_others))
+        to_others[own, start + own] = np.inf
+        to_others.sort(axis=1)
+        found.append(to_others[:, :neighbors].sum(axis=1))
+    return np.concatenate(found)
+
+
+def square_distances(models: Sequence[ModelState], names: Sequence[str], rows: slice) -> Values:
+    """‖w_i − w_j‖² over the entries ``names``, for the models i in ``rows`` and all models j, float64 [rows, n].
+
+    A distance between two of the rows is computed once.
+    """
+    n, begin, end = len(models), rows.start, rows.stop
+    distances = np.zeros((end - begin, n))
     with one_thread():
         for name in names:
             first = models[0][name]
             values = torch.empty(n, first.numel(), dtype=sum_type(first.device), device=first.device)
             for row, model in zip(values, models, strict=True):
                 row.copy_(model[name].reshape(-1))
-            distances += _below_diagonal(values).cpu().numpy()
-    return distances + distances.T
+            distances += _square_distances_once(values, begin, end).cpu().numpy()
+    among_rows = distances[:, begin:end]
+    among_rows += np.tril(among_rows, -1).T
+    return distances
 
 
-def _below_diagonal(values: Tensor) -> Tensor:
-    """The squared distance of each row of ``values`` [n, P] to each row before it, [n, n]; the other entries are 0.
+def _square_distances_once(values: Tensor, begin: int, end: int) -> Tensor:
+    """The squared distance of each row i of ``values`` [n, P] from ``begin`` to ``end`` to all rows but those from i to ``end``,
+    [end − begin, n]; the other entries are 0.
 
     The differences themselves are squared and summed: the shorter ‖a‖² + ‖b‖² − 2⟨a, b⟩ loses the distances of similar models.
     """
     n, length = values.shape
     rows = max(PIECE // max(length, 1), 1)
-    squares = values.new_zeros(n, n)
-    for i in range(1, n):
-        for start in range(0, i, rows):
-            stop = min(start + rows, i)
-            squares[i, start:stop] = (values[start:stop] - values[i]).square_().sum(dim=1)
+    squares = values.new_zeros(end - begin, n)
+    for i in range(begin, end):
+        for low, high in ((0, i), (end, n)):
+            for start in range(low, high, rows):
+                stop = min(start + rows, high)
+                squares[i - begin, start:stop] = (values[start:stop] - values[i]).square_().sum(dim=1)
     return squares
-
-
-def scores(distances: Values, f: int) -> Values:
-    """The score of each model, float64 [n]: the sum of its n − f − 2 smallest distances to others (of at least one).
-
-    Args:
-        distances: squared distances between the models, float64 [n, n].
-        f: number of clients that may send any model.
-    """
-    n = len(distances)
-    neighbors = max(1, n - f - 2)
-    to_others = distances.copy()
-    np.fill_diagonal(to_others, np.inf)
-    to_others.sort(axis=1)
-    total: Values = to_others[:, : min(neighbors, n - 1)].sum(axis=1)
-    return total
 
 
 @parameters
@@ -120,7 +134,7 @@ class Krum(Algorithm):
         """The average of the m models with the smallest scores."""
         models = sorted(fold.models, key=lambda member: member.client)
         names = [name for name, value in model.items() if members.trains(name, value)]
-        score = scores(square_distances([member.state for member in models], names), self.f)
+        score = scores([member.state for member in models], names, self.f)
         best = [models[i] for i in np.argsort(score, kind="stable")[: self.m].tolist()]
         self.chosen = dict.fromkeys((member.client for member in models), 0.0)
         self.chosen |= {member.client: member.weight for member in best}

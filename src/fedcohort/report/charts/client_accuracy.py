@@ -37,6 +37,7 @@ from fedcohort.report.data.report_data import Reading, Story, blocks
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 from fedcohort.report.figures.layers import layered
+from fedcohort.report.notes.client_samples import samples_of_clients
 from fedcohort.report.notes.seed_notes import listed, over_seeds
 from fedcohort.report.notes.worst_clients import about_worst, worst
 
@@ -75,8 +76,8 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         about = f"{about_points(frame, names_by_label(story))} {about_equal(frame, shown_together(story, look))}"
         views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
-    tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
-    samples, named = "test samples" if tested else "data", score.of_client.capitalize()
+    samples = samples_of_clients(reading.run for _, readings in rows for reading in readings)
+    named = score.of_client.capitalize()
     note = f"{named} of the global model on each client's own {samples}.{about_worst(clients)} {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
     distribution = _distribution(rows, story, look)

@@ -10,6 +10,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.shown_seeds import about_seeds, seeds_of
 from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.figure import Figure
+from fedcohort.report.notes.client_samples import samples_of_clients
 
 __all__ = ["MOST", "client_table"]
 
@@ -39,8 +40,7 @@ def client_table(story: Story) -> Figure | None:
         "of the models that it trained, on its training data. "
     )
     if "last" in titles:
-        tested = all(reading.run.meta.get("client data") == "test samples" for _, reading in story.panels)
-        data = "test samples" if tested else "data"
+        data = samples_of_clients(reading.run for _, reading in story.panels)
         note = f"Last {named}: that of the global model on the client's {data} when it was last measured. {note}"
     note += about_seeds(story, story.panels)
     if most > MOST:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.words.formatted_values import first_in_words, in_words, index
 from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
+from fedcohort.report.notes.client_samples import samples_of_clients
 from fedcohort.report.notes.cost_notes import PASSES, about_questions
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.own_versions import about_own_versions
@@ -115,14 +116,6 @@ def about_federations(compared: "Comparison") -> str:
     )
 
 
-def _own_samples(compared: "Comparison") -> str:
-    """The samples of clients on which their accuracy is measured."""
-    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
-    if tested == {True}:
-        return "test samples"
-    return "data" if True in tested else "held-out or training data"
-
-
 def about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> str:
     """What the columns of the accuracy over clients are, in sentences; empty if it was not measured, or both are ``hidden``."""
     lowest = in_comparison(compared)
@@ -130,7 +123,8 @@ def about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hid
     if all(without) or not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
     name = compared.score.of_client
-    own = f"{name} on each client's own {_own_samples(compared)}"
+    samples = samples_of_clients(run for row in compared.rows for run in row.runs.values())
+    own = f"{name} on each client's own {samples}"
     about = (
         "mean of the 10% of the clients with the lowest"
         if lowest == "worst tenth"

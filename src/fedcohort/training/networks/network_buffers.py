@@ -1,5 +1,7 @@
 """The buffers and parameters of a network when its forward passes replace them: each client begins with those that it receives."""
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -13,17 +15,18 @@ class NetworkBuffers:
 
     ``self.mean = 0.9 * self.mean + 0.1 * x.mean(0)`` puts another tensor in the place of a buffer, which an earlier state dictionary
     does not know; ``self.mean.mul_(0.9)`` changes the buffer itself. In the same way, ``self.weight.data = ...``, as in layers that
-    limit the norm of their weights, gives a parameter other memory. Buffers that are not persistent are no part of the model that
-    the server and the clients exchange.
+    limit the norm of their weights, gives a parameter other memory. Buffers that are not persistent, and those that models omit, are
+    no part of the model that the server and the clients exchange.
 
     Attributes:
         all_are_sent: whether all are part of the model.
 
     Args:
         module: the network.
+        omitted: names of the entries that its models omit.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, omitted: Collection[str] = ()) -> None:
         self._buffers = [
             (part._buffers, name, buffer)
             for part in module.modules()
@@ -31,6 +34,7 @@ class NetworkBuffers:
             if buffer is not None
         ]
         own = [part._buffers[name] for part in module.modules() for name in part._non_persistent_buffers_set]
+        own += [buffer for name, buffer in module.named_buffers() if name in omitted]
         self._own = [(buffer, buffer.clone()) for buffer in own if buffer is not None]
         self.all_are_sent = not self._own
         self._parameters = [(name, parameter, parameter.data) for name, parameter in module.named_parameters()]

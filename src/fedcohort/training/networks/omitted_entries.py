@@ -1,7 +1,8 @@
 """Entries of a network that its models do not have, because clients know them from the beginning and no training changes them.
 
 A model is what clients receive, train and send. The entries of the network's state dictionary that it omits are frozen parameters,
-such as a pretrained part, and the second names of parameters that two layers share.
+such as a pretrained part, the second names of parameters that two layers share, and buffers with infinite numbers, such as the mask of
+an attention: an update with such numbers would count as diverged.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,8 +30,8 @@ OFTEN = 16
 def omitted_entries(first: nn.Module, build: Callable[[], nn.Module], federation: Federation) -> frozenset[str]:
     """The names of the entries that models of a network omit.
 
-    A frozen parameter is not among them if the network changes it in its passes, as a mean teacher does, or if it differs each time
-    that the network is built: clients must then receive it.
+    A frozen parameter or a buffer is not among them if the network changes it in its passes, as a mean teacher does, or if it differs
+    each time that the network is built: clients must then receive it.
 
     Args:
         first: the network with its initial weights.
@@ -38,14 +39,21 @@ def omitted_entries(first: nn.Module, build: Callable[[], nn.Module], federation
         federation: has samples of the network's kind.
     """
     others = second_names(first)
-    frozen = {name: p for name, p in first.named_parameters() if not p.requires_grad}
-    if not frozen:
+    kept: dict[str, Tensor] = {name: p for name, p in first.named_parameters() if not p.requires_grad}
+    kept |= {name: buffer for name, buffer in _sent_buffers(first).items() if not bool(buffer.isfinite().all())}
+    if not kept:
         return frozenset(others)
     module = build()
     with _passed_through(module, federation):
-        now = dict(module.named_parameters())
-        fixed = {name for name, value in frozen.items() if torch.equal(value, now[name])}
+        now = dict(module.named_parameters()) | _sent_buffers(module)
+        fixed = {name for name, value in kept.items() if torch.equal(value, now[name])}
     return frozenset(fixed | others.keys())
+
+
+def _sent_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers in the state dictionary, by name."""
+    entries = module.state_dict().keys()
+    return {name: buffer for name, buffer in module.named_buffers() if name in entries}
 
 
 @contextmanager
