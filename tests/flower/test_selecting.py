@@ -22,8 +22,9 @@ from flwr.serverapp.strategy import (
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.flower import Selecting, answers
-from fedcohort.flower.exchange import exchange
+from fedcohort.flower.exchange import SHORTEST, exchange
 from fedcohort.flower.roster import name_order
+from fedcohort.flower.wire import hello_message
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.strategies.all_available import All
 from fedcohort.selection.strategies.haccs import HACCS
@@ -344,6 +345,19 @@ def test_a_node_that_was_not_reached_is_asked_again() -> None:
     selecting(where, Uniform(), k=3).start(where, initial(), num_rounds=1)
     assert picks(where) == [[0, 1, 2]]
     assert unreached
+
+
+@pytest.mark.parametrize("virtual", [True, False])
+def test_replies_that_arrive_one_after_another_are_soon_noticed(virtual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their times are measured by this; and nothing is waited for if time is virtual."""
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    many = 40
+    where = LoopGrid(bare_app(), [{"partition-id": i} for i in range(many)], seconds=lambda position, _: 1.0 + position)
+    clock = where.clock if virtual else lambda: where.clock()
+    done = exchange(where, [hello_message(node) for node in where.nodes], 100.0, clock)
+    assert list(done.seconds.values()) == [1.0 + i for i in range(many)]
+    assert pauses == ([] if virtual else [SHORTEST] * (many - 1))
 
 
 def test_a_stranger_that_joins_later_takes_no_part() -> None:

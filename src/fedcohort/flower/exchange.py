@@ -31,6 +31,12 @@ class Exchange:
     replies: list[Message] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def add(self, replies: Iterable[Message], seconds: float) -> None:
+        """Note replies that arrived after ``seconds``."""
+        for reply in replies:
+            self.replies.append(reply)
+            self.seconds.setdefault(reply.metadata.reply_to_message_id, seconds)
+
     def first(self) -> dict[str, Message]:
         """The first reply to each message, by the id of the message."""
         found: dict[str, Message] = {}
@@ -58,26 +64,34 @@ def exchange(
     missing = {message_id for message_id in done.ids if message_id}
     while missing:
         left = end - clock() if virtual and end < math.inf else None
-        for reply in pulled(grid, missing, left, clock):
-            done.replies.append(reply)
-            done.seconds.setdefault(reply.metadata.reply_to_message_id, clock() - begin)
+        arrived = list(pulled(grid, missing, left, clock))
+        done.add(arrived, clock() - begin)
         missing -= done.seconds.keys()
         if not missing or clock() >= end:
             break
-        time.sleep(pause)
-        pause = min(1.3 * pause, LONGEST)
+        pause = SHORTEST if arrived else min(1.3 * pause, LONGEST)
+        _rest(pause, grid, clock)
     return done
+
+
+def _rest(seconds: float, grid: Grid, clock: Callable[[], float]) -> None:
+    """Let time pass until the next look for replies; virtual time passes while they are looked for."""
+    if _within(grid, clock) is None:
+        time.sleep(seconds)
 
 
 def pulled(grid: Grid, message_ids: Iterable[str], left: float | None, clock: Callable[[], float]) -> Iterable[Message]:
     """The replies that have arrived. A grid whose time is virtual, and is what ``clock`` shows, lets at most ``left`` seconds pass."""
+    within = _within(grid, clock)
+    return grid.pull_messages(message_ids) if left is None or within is None else within(message_ids, left)
+
+
+def _within(grid: Grid, clock: Callable[[], float]) -> Callable[[Iterable[str], float], Iterable[Message]] | None:
+    """``pull_within`` of a grid whose time is virtual, and is what ``clock`` shows; None of another grid."""
     while isinstance(grid, _View):
         grid = grid.grid
-    within = getattr(grid, "pull_within", None)
-    if left is None or within is None or clock != getattr(grid, "clock", None):
-        return grid.pull_messages(message_ids)
-    replies: Iterable[Message] = within(message_ids, left)
-    return replies
+    within: Callable[[Iterable[str], float], Iterable[Message]] | None = getattr(grid, "pull_within", None)
+    return within if clock == getattr(grid, "clock", None) else None
 
 
 class _View(Grid):
