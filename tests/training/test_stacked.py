@@ -43,6 +43,7 @@ from fedcohort.training.stack.client_group import Group
 from fedcohort.training.stack.linear_chain_descent import Models, Visits, few_samples
 from fedcohort.training.stack.small_models import SmallModels
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
+from fedcohort.training.stack.stacked_tensors import stacked_memories
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -810,3 +811,15 @@ def test_a_run_never_writes_out_models_that_nobody_looks_at(monkeypatch: pytest.
     )
     assert len(run.rounds) == 2
     assert written == []
+
+
+def test_clients_of_a_stack_can_remember_different_things() -> None:
+    """An algorithm may begin to remember something in a later round, in which not all clients train."""
+    early, one, two = {"c": {"w": torch.ones(2)}}, torch.full((2,), 3.0), torch.full((3,), 4.0)
+    late = {"c": {"w": one, "b": two}, "speed": {"w": one}}
+    found = stacked_memories([early, {}, late])
+    assert {kind: list(tensors) for kind, tensors in found.items()} == {"c": ["w", "b"], "speed": ["w"]}
+    assert found["c"]["w"].tolist() == [[1.0, 1.0], [0.0, 0.0], [3.0, 3.0]]
+    assert found["c"]["b"].tolist() == [[0.0] * 3, [0.0] * 3, [4.0] * 3]
+    assert found["speed"]["w"].tolist() == [[0.0, 0.0], [0.0, 0.0], [3.0, 3.0]]
+    assert stacked_memories([{}, {}]) == {}

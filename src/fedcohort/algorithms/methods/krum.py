@@ -10,7 +10,7 @@ smallest id comes first, as in the paper. A client that was drawn several times 
 multiplied. The distances cover the trainable parameters; a tensor that a client did not send has the value that it received.
 
 The server keeps the models of the round until its end, k·P numbers, and compares one tensor of the models at a time. The k² distances
-are not in memory together: beyond 4,096 models, blocks of rows are computed, and most distances twice.
+are not in memory together: beyond 8,192 models, blocks of rows are computed, and most distances twice.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", 2017,
 arXiv:1703.02757 (models instead of gradients, which have the same distances); code ``adap/flower``,
@@ -39,8 +39,8 @@ __all__ = ["Krum", "scores", "square_distances"]
 PIECE = 2**16
 """Number of differences between entries that are computed at a time, at least one tensor of two models: in float64, they fit into a
 core's cache."""
-ROWS = 2**24
-"""Number of distances that are in memory at a time, at least those of one model to all others: 128 MiB in float64."""
+ROWS = 2**26
+"""Number of distances that are in memory at a time, at least those of one model to all others: 512 MiB in float64."""
 
 
 def scores(models: Sequence[ModelState], names: Sequence[str], f: int) -> Values:

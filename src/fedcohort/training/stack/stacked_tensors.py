@@ -32,14 +32,17 @@ def sample_mask(counts: np.ndarray, width: int, device: torch.device) -> Tensor 
 
 
 def stacked_memories(memories: Sequence[Memory]) -> dict[str, Tensors]:
-    """Memories side by side, zeros for clients that have none yet; empty if no client has one."""
-    example = next((memory for memory in memories if memory), {})
+    """Memories side by side, with all tensors that some client has; zeros for clients that do not have them."""
+    examples: dict[str, Tensors] = {}
+    for memory in memories:
+        for kind, tensors in memory.items():
+            examples[kind] = examples.get(kind, {}) | dict(tensors)
     return {
         kind: {
             name: torch.stack([m[kind][name] if kind in m and name in m[kind] else torch.zeros_like(value) for m in memories])
             for name, value in tensors.items()
         }
-        for kind, tensors in example.items()
+        for kind, tensors in examples.items()
     }  # fmt: skip
 
 
