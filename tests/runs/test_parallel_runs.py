@@ -133,6 +133,36 @@ def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: 
     assert set(multiprocessing.active_children()) <= before
 
 
+def ends_at_once(cell: Cell, *_: Any) -> None:
+    """In place of a run: each of the two processes gets one."""
+    time.sleep(1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_an_idle_process_that_is_killed_when_all_runs_are_finished_is_no_wait(
+    victim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two idle processes holds the lock of the queue. If it was killed, the other one waited for the lock for ever."""
+    monkeypatch.setattr(parallel_runs, "_play", ends_at_once)
+    before = set(multiprocessing.active_children())  # of earlier tests
+    finished: list[Cell] = []
+
+    def kill_at_the_end(cell: Cell) -> None:
+        finished.append(cell)
+        if len(finished) == 2:
+            time.sleep(1)  # until both are idle
+            idle = sorted(set(multiprocessing.active_children()) - before, key=lambda process: process.pid or 0)
+            idle[victim].kill()
+
+    planned = [(cell, Given()) for cell in small(rounds=2, seeds=2).cells()]
+    parallel_runs.run_cells(planned, tmp_path, 2, finished=kill_at_the_end)
+    assert len(finished) == 2
+    assert set(multiprocessing.active_children()) <= before
+
+
 def is_not_interrupted(cell: Cell, number: int, runs: Path, *_: Any) -> None:
     """In place of a run: says that it has begun, and goes on for two seconds after a signal."""
     (runs / f"{cell.seed}").touch()

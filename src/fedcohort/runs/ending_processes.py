@@ -1,10 +1,12 @@
-"""End the processes of a pool after a signal."""
+"""End the processes of a pool: after a signal, and after one of them was killed."""
 
 import os
 import signal
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -15,7 +17,7 @@ from fedcohort.core.signals import raise_signalled
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
-__all__ = ["SignalCount", "stop"]
+__all__ = ["SignalCount", "all_ending", "stop"]
 
 LOOK_SECONDS = 0.05
 """Seconds between two looks at whether a further signal was received."""
@@ -74,3 +76,32 @@ def _wait_for(processes: Iterable[BaseProcess], signals: SignalCount) -> None:
         for process in running if signals.num_signals else ():
             process.kill()
         wait([process.sentinel for process in running], LOOK_SECONDS)
+
+
+@contextmanager
+def all_ending(processes: Collection[BaseProcess]) -> Iterator[None]:
+    """A block that waits for the end of processes. If one of them is killed meanwhile, or was before, the others are killed, too.
+
+    It may have held the lock of the pool's queue: they would wait for the lock for ever, and the block for them.
+    """
+    threading.Thread(target=_kill_beside_a_killed_one, args=(processes,), daemon=True).start()
+    yield
+
+
+def _kill_beside_a_killed_one(processes: Collection[BaseProcess]) -> None:
+    """Wait for the end of all processes, and kill those that are left when one of them was killed."""
+    left = set(processes)
+    while left:
+        sentinels = wait([process.sentinel for process in left])
+        ended = {process for process in left if process.sentinel in sentinels}
+        left -= ended
+        if any(_was_killed(process) for process in ended):
+            for process in left:
+                process.kill()
+
+
+def _was_killed(process: BaseProcess) -> bool:
+    """Whether a process that has ended was killed by a signal. Another thread may be the one that learns it from the system."""
+    while process.exitcode is None:
+        time.sleep(LOOK_SECONDS / 10)
+    return process.exitcode < 0

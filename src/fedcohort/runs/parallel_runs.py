@@ -18,6 +18,7 @@ from ctypes import c_bool
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,7 @@ from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import BeingWrittenError
-from fedcohort.runs.ending_processes import SignalCount, stop
+from fedcohort.runs.ending_processes import SignalCount, all_ending, stop
 from fedcohort.runs.find_run import find_run, on_device
 from fedcohort.runs.named_warnings import logged_warnings, named_warnings
 from fedcohort.runs.play_run import Interrupted, run_cell
@@ -89,7 +90,7 @@ def _play_all(
     tasks: Sequence[_Task], parcel: Parcel, jobs: int, runs: str | Path, finished: Callable[[Cell], None]
 ) -> None:
     """Play runs in a pool of processes; see :func:`run_cells`."""
-    others = set(multiprocessing.active_children())
+    others, playing = set(multiprocessing.active_children()), set[BaseProcess]()
     if os.name == "posix":
         with (
             _signals_wait()
@@ -105,6 +106,7 @@ def _play_all(
         try:
             with _signals_wait(), _without_main():
                 begun = {pool.submit(_play, *task): task[0] for task in tasks}
+            playing = set(multiprocessing.active_children()) - others
             for done in as_completed(begun):
                 try:
                     done.result()
@@ -128,7 +130,8 @@ def _play_all(
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             sent.over.value = True
-            pool.shutdown(wait=True, cancel_futures=True)
+            with all_ending(playing):
+                pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _missing(planned: Sequence[tuple[Cell, Given]], runs: str | Path) -> list[tuple[Cell, Given]]:
