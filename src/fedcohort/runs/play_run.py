@@ -226,7 +226,7 @@ class _Rounds:
             finally:
                 self._write()
         self.writer.finish(self.run_state.engine.whole(self.run_state.model))
-        if stop.is_set():  # the caller may have further runs to play
+        if stop.asked:  # the caller may have further runs to play
             raise Interrupted(f"stopped after the last round of {rounds:,}; the run is finished ({path})", stop.signum)
 
     def _try_measures(self) -> None:
@@ -287,7 +287,7 @@ class _Rounds:
             raise
         row.wall["recording"], self._recording = self._recording, 0.0
         self.settle(wait=True)
-        stopping = stop.is_set()
+        stopping = stop.asked
         saved = self._save(t) if last or stopping or self._times.checkpoint_due(t) else None
         tested = last or t % experiment.measures.evaluate_every == 0
         validates = experiment.data.validation > 0 and not run_state.validates

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,19 +27,24 @@ class Interrupted(KeyboardInterrupt):
         return str(self.args[0])
 
 
-class Stop(threading.Event):
-    """Set when a signal asked the run to end.
+class Stop:
+    """Whether a signal asked the run to end.
+
+    It has no lock, as a :class:`threading.Event` has: a second signal can come while the first one is handled, and would wait for it.
 
     Attributes:
+        asked: whether one did.
         signum: number of that signal.
     """
 
-    signum: int = signal.SIGINT
+    def __init__(self) -> None:
+        self.asked = False
+        self.signum: int = signal.SIGINT
 
 
 @contextmanager
 def finish_the_round() -> Iterator[Stop]:
-    """Let Ctrl-C, SIGTERM and SIGHUP set the event instead of interrupting the round; a second signal interrupts it.
+    """Let Ctrl-C, SIGTERM and SIGHUP set ``asked`` instead of interrupting the round; a second signal interrupts it.
 
     In a process that another process started for a part of its work, later signals are ignored, because a terminal sends a signal to
     both, and the other process sends it again.
@@ -48,9 +52,8 @@ def finish_the_round() -> Iterator[Stop]:
     stop = Stop()
 
     def ask_to_stop(signum: int, _: object) -> None:
-        if not stop.is_set():
-            stop.signum = signum
-            stop.set()
+        if not stop.asked:
+            stop.asked, stop.signum = True, signum
         if multiprocessing.parent_process() is None:
             restore()
 
