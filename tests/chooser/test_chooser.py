@@ -225,11 +225,11 @@ def test_known_times_count_the_passes_that_choose_samples() -> None:
     assert chooser.durations[clients].tolist() == pytest.approx([6.0] * 3)
 
 
-class StopsEarlyByLoss(Uniform):
-    """As :class:`StopsEarly`, with samples that are drawn by their loss."""
+class StopsEarlyByLoss(StopsEarly):
+    """The same, with samples that are drawn by their loss."""
 
     def select(self, round: Round) -> Cohort:
-        return Cohort(round.available[:4], epochs=np.full(4, 8), stop={"rule": "conformal"}, sampling="loss")
+        return dataclasses.replace(super().select(round), sampling="loss")
 
 
 def test_known_times_count_the_passes_of_the_epochs_that_clients_used() -> None:

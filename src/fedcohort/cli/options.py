@@ -70,16 +70,19 @@ def remember(context: click.Context, option: click.Parameter, value: object) -> 
     context.meta[f"fedcohort.{option.name}"] = value
 
 
-def file_name(shown: str, kind: str, *endings: str) -> Callable[..., str | None]:
-    """The callback of an option ``shown`` for a file of a ``kind``, whose name must have one of the ``endings``.
+def file_name(shown: str, rule: str, *endings: str) -> Callable[..., str | None]:
+    """A callback for an option that names a file to write. It refuses names with other endings, and files that cannot be written.
 
-    It raises a :class:`UsageError` if the name has another ending, or the file could not be written.
+    Args:
+        shown: the option as messages name it.
+        rule: why the name must have one of the endings, for the message.
+        endings: the endings that the name may have; the message suggests the first one.
     """
 
     def checked(_context: click.Context, option: click.Parameter, name: str | None) -> str | None:
         if name is not None:
             if Path(name).suffix.lower() not in endings:
-                raise UsageError(f"{shown} {name}: {kind}; give a name that ends in {endings[0]}")
+                raise UsageError(f"{shown} {name}: {rule}; give a name that ends in {endings[0]}")
             check_target(name, option.opts[0])
             check_writable(name, option.opts[0])
         return name

@@ -4,9 +4,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -17,7 +17,7 @@ from fedcohort.core.signals import raise_signalled
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
-__all__ = ["SignalCount", "all_ending", "stop"]
+__all__ = ["SignalCount", "end_together", "stop"]
 
 LOOK_SECONDS = 0.05
 """Seconds between two looks at whether a further signal was received."""
@@ -78,18 +78,16 @@ def _wait_for(processes: Iterable[BaseProcess], signals: SignalCount) -> None:
         wait([process.sentinel for process in running], LOOK_SECONDS)
 
 
-@contextmanager
-def all_ending(processes: Collection[BaseProcess]) -> Iterator[None]:
-    """A block that waits for the end of processes. If one of them is killed meanwhile, or was before, the others are killed, too.
+def end_together(processes: Collection[BaseProcess]) -> None:
+    """From now on, kill all these processes if one of them is killed, or was before; called before the end of a pool is waited for.
 
-    It may have held the lock of the pool's queue: they would wait for the lock for ever, and the block for them.
+    The killed one may have held the lock of the pool's queue: the others would wait for the lock for ever.
     """
-    threading.Thread(target=_kill_beside_a_killed_one, args=(processes,), daemon=True).start()
-    yield
+    threading.Thread(target=_end_with_the_first_killed, args=(processes,), daemon=True).start()
 
 
-def _kill_beside_a_killed_one(processes: Collection[BaseProcess]) -> None:
-    """Wait for the end of all processes, and kill those that are left when one of them was killed."""
+def _end_with_the_first_killed(processes: Collection[BaseProcess]) -> None:
+    """Wait until all processes have ended, or one of them was killed; then kill the others."""
     left = set(processes)
     while left:
         sentinels = wait([process.sentinel for process in left])

@@ -30,7 +30,7 @@ from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import BeingWrittenError
-from fedcohort.runs.ending_processes import SignalCount, all_ending, stop
+from fedcohort.runs.ending_processes import SignalCount, end_together, stop
 from fedcohort.runs.find_run import find_run, on_device
 from fedcohort.runs.named_warnings import logged_warnings, named_warnings
 from fedcohort.runs.play_run import Interrupted, run_cell
@@ -130,8 +130,8 @@ def _play_all(
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             sent.over.value = True
-            with all_ending(playing):
-                pool.shutdown(wait=True, cancel_futures=True)
+            end_together(playing)
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _missing(planned: Sequence[tuple[Cell, Given]], runs: str | Path) -> list[tuple[Cell, Given]]:

@@ -10,7 +10,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float
-from fedcohort.core.tensor_sizes import memory_number
+from fedcohort.core.shared_memory import memory_number
 from fedcohort.core.words.report_names import MEASURED_BY_ALL
 from fedcohort.selection import Progress, StoppingRule
 

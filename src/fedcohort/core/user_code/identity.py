@@ -261,9 +261,9 @@ def _pieces_of_one(value: Any, used: _Used) -> Iterator[bytes]:
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _OF_PYTHON = ("builtins", "abc")
-"""Modules of Python with base classes whose source does not count."""
+"""Modules of Python; the source of base classes in them does not count."""
 _VERSIONED = ("torch.", "fedcohort.")
-"""Packages whose source does not count: another version of them finds the same runs, as it does for everything chosen by a name."""
+"""Packages whose source does not count, so that runs made with another version of them are found."""
 
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:

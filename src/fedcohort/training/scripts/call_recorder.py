@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fedcohort.core.tensor_sizes import memory_number
+from fedcohort.core.shared_memory import memory_number
 from fedcohort.training.scripts.call_sharing import shared_call
 
 __all__ = ["ONE_AT_A_TIME", "CallRecorder", "NoRecordError", "tensors_in"]
