@@ -46,7 +46,7 @@ from fedcohort.training.stopping_rules import RULES
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
 from results.pages import blocks as result_blocks  # noqa: E402
-from results.speed_cases import speed_page  # noqa: E402
+from results.speed_cases import speed_details, speed_overview  # noqa: E402
 
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
@@ -627,7 +627,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cluster": cluster,
     "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),
-    "speed cases": speed_page,
+    "speed cases": speed_overview,
+    "speed case details": speed_details,
     **result_blocks(),
 }
 

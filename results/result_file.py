@@ -2,14 +2,13 @@
 
 A file has these keys:
 
-    result      what was measured: plain values
+    result      what was measured: plain values; in the file of the speed cases, case → processor → figures
     command     the command that makes it anew
     commit      the commit of the code, with a plus sign if files were changed since
     date, processor, versions, seconds
     depends     path → digest of every file that decides about the result: loaded modules of the package, experiment files
     confirmed   if runs were repeated with later code and gave the same: commit, date and number; `depends` is then of that code
     older       in files that are not made anew by a command of this package: why
-    elsewhere   in the file of the speed cases: figures of other processors, processor → case → figures
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Figures of the speed cases (``make bench-cases``) as text."""
+"""Figures of the speed cases (``make bench-cases``) as text: one table of all processors, and a table of details for each."""
 
 import math
 import tomllib
@@ -8,7 +8,7 @@ from typing import Any
 from results.result_file import RESULTS, ROOT, read
 from results.tables import table
 
-__all__ = ["described", "speed_page", "speed_table"]
+__all__ = ["described", "details_table", "speed_details", "speed_overview"]
 
 NAME = "speed-cases"
 SHARE = 0.95
@@ -18,44 +18,38 @@ CASES = {row["name"]: row for row in tomllib.loads((ROOT / "benchmarks/cases/cas
 """The cases by name, as their file has them."""
 
 Figures = Mapping[str, Any]
+"""What was measured in one case on one processor."""
+Measured = Mapping[str, Figures]
+"""Figures by the name of the case, all of one processor."""
 
 
-def speed_page() -> str:
-    """The table of all cases for the page on performance, with the figures that were kept."""
-    content = read(NAME) if (RESULTS / f"{NAME}.json").exists() else {"result": {}}
-    rows, elsewhere = content["result"], content.get("elsewhere", {})
-    parts = [speed_table(rows, every=True), *_sources(rows)]
-    for processor, others in elsewhere.items():
-        parts += [f"The ratios on another processor, {processor}:", _brief_table(others), *_sources(others)]
+def speed_overview() -> str:
+    """The table of all cases for the page on performance: their goals, and the ratios on every processor."""
+    measured = _by_processor()
+    lines = [
+        [
+            CASES[name]["title"],
+            _goal(name),
+            *(_overview_cell(name, found) for found in measured.values()),
+            _command(name),
+        ]
+        for name in CASES
+    ]
+    return table(["case", "goal", *measured, "command"], lines)
+
+
+def speed_details() -> str:
+    """A table for each processor, with what was measured beside the ratios, and when."""
+    parts = []
+    for processor, measured in _by_processor().items():
+        parts += [f"**{processor}**", details_table(measured), *_sources(measured)]
     return "\n\n".join(parts)
 
 
-def _sources(rows: Mapping[str, Figures]) -> list[str]:
-    """On which processor, at which commit and when each case was measured."""
-    cases: dict[str, list[str]] = {}
-    for name, row in rows.items():
-        cases.setdefault(f"{row['processor']}, commit `{row['commit']}`, {row['date']}", []).append(f"`{name}`")
-    made = sorted(cases, key=lambda one: len(cases[one]), reverse=True)
-    notes = [f"*Measured on {one}.*" for one in made[:1]]
-    return notes + [f"*{', '.join(cases[one])}: measured on {one}.*" for one in made[1:]]
-
-
-def speed_table(rows: Mapping[str, Figures], *, every: bool = False) -> str:
-    """The figures of cases as a Markdown table; with ``every``, cases that were not measured have the command that measures them."""
-    heads = ["case", "bare loop, s", "`threads`", "`stacked`", "`auto`", "processor time", "bound", "goal", "command"]
-    lines = [_row(name, rows) for name in CASES if every or name in rows]
-    return table(heads, lines)
-
-
-def _brief_table(rows: Mapping[str, Figures]) -> str:
-    """The ratios of cases as a Markdown table."""
-    plans = ("threads", "stacked", "auto")
-    lines = [
-        [CASES[name]["title"], *(_ratio(name, rows[name], plan) for plan in plans), _processor(name, rows[name])]
-        for name in CASES
-        if name in rows
-    ]
-    return table(["case", *(f"`{plan}`" for plan in plans), "processor time"], lines)
+def details_table(measured: Measured) -> str:
+    """The figures of cases that were measured on one processor, as a Markdown table."""
+    heads = ["case", "bare loop, s", "`threads`", "`stacked`", "`auto`", "processor time", "bound"]
+    return table(heads, [_details(name, measured[name]) for name in CASES if name in measured])
 
 
 def described(name: str, figures: Figures) -> str:
@@ -64,17 +58,71 @@ def described(name: str, figures: Figures) -> str:
     return f"{name}: loop {_loop(figures)}, {plans}; {figures['seconds']:.0f} s"
 
 
-def _row(name: str, rows: Mapping[str, Figures]) -> list[str]:
-    case, command = CASES[name], f"`make bench-cases ONLY={name}`"
-    goal = f"≥ {SHARE:g} of `{case['goal_of']}`" if "goal_of" in case else f"≥ {case['goal']:g} ×"
+def _by_processor() -> dict[str, Measured]:
+    """The figures that were kept; the processor with most cases comes first."""
+    result = read(NAME)["result"] if (RESULTS / f"{NAME}.json").exists() else {}
+    found: dict[str, dict[str, Figures]] = {}
+    for name in CASES:
+        for processor, figures in result.get(name, {}).items():
+            found.setdefault(processor, {})[name] = figures
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def _sources(measured: Measured) -> list[str]:
+    """At which commit and when each case was measured."""
+    cases: dict[str, list[str]] = {}
+    for name, figures in measured.items():
+        cases.setdefault(f"commit `{figures['commit']}`, {figures['date']}", []).append(f"`{name}`")
+    made = sorted(cases, key=lambda one: len(cases[one]), reverse=True)
+    others = [f"{', '.join(cases[one])}: {one}" for one in made[1:]]
+    return [f"*Measured at {'; '.join([made[0], *others])}.*"]
+
+
+def _command(name: str) -> str:
+    return f"`make bench-cases ONLY={name}`"
+
+
+def _goal(name: str) -> str:
+    case = CASES[name]
     if _is_memory(name):
-        goal = f"≤ {case['goal']:g} of the data"
-    if name not in rows:
-        return [case["title"], "not measured", *["–"] * 5, goal, command]
-    figures = rows[name]
+        return f"≤ {case['goal']:g} of the data"
+    return f"≥ {SHARE:g} of `{case['goal_of']}`" if "goal_of" in case else f"≥ {case['goal']:g} ×"
+
+
+def _overview_cell(name: str, measured: Measured) -> str:
+    """The ratios of the plans in :func:`_shown`; in italics if none reaches the goal."""
+    if name not in measured:
+        return "–"
+    figures = measured[name]
+    text = ", ".join(("`auto` " if plan == "auto" else "") + _ratio(name, figures, plan) for plan in _shown(figures))
+    return text if _reaches_goal(name, measured) else f"*{text}*"
+
+
+def _shown(figures: Figures) -> list[str]:
+    """The default plan, and ``auto`` if it takes another one."""
+    taken = figures["plans"].get("auto", {}).get("plan", "threads")
+    return ["threads"] if taken == "threads" else ["threads", "auto"]
+
+
+def _reaches_goal(name: str, measured: Measured) -> bool:
+    case = CASES[name]
+    if _is_memory(name):
+        return bool(measured[name]["plans"]["threads"].get("memory", math.inf) <= case["goal"])
+    other = case.get("goal_of")
+    if other is None:
+        return _best_ratio(measured[name]) >= case["goal"]
+    return other not in measured or _best_ratio(measured[name]) >= SHARE * _best_ratio(measured[other])
+
+
+def _best_ratio(figures: Figures) -> float:
+    """The largest ratio that is shown; 0 if the plans failed."""
+    return max(float(figures["plans"][plan].get("ratio", 0.0)) for plan in _shown(figures))
+
+
+def _details(name: str, figures: Figures) -> list[str]:
     ratios = [_ratio(name, figures, plan) for plan in ("threads", "stacked", "auto")]
     bound = "–" if _is_memory(name) or not figures.get("bound") else f"{figures['bound']:.2f}"
-    return [case["title"], _loop(figures), *ratios, _processor(name, figures), bound, goal, command]
+    return [CASES[name]["title"], _loop(figures), *ratios, _processor_time(name, figures), bound]
 
 
 def _is_memory(name: str) -> bool:
@@ -101,7 +149,7 @@ def _ratio(name: str, figures: Figures, plan: str) -> str:
     return f"{found['ratio']:.2f} ×" + (f" (`{played}`)" if plan == "auto" else "")
 
 
-def _processor(name: str, figures: Figures) -> str:
+def _processor_time(name: str, figures: Figures) -> str:
     """The ratios of processor time, in the order of the plans."""
     if _is_memory(name):
         return "–"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from results.result_file import ROOT, commit, provenance, sources
-from results.speed_cases import described, speed_table
+from results.speed_cases import described, details_table
 
 from .contestants import Contestant, Turn, start
 from .definitions import CASES, Case
@@ -130,36 +130,20 @@ def _bytes_of_features(case: Case) -> int:
 
 
 def keep(found: dict[str, Any], path: Path, command: str, seconds: float, made_by: str, known: dict[str, str]) -> None:
-    """Write the figures to the file, beside those of other cases; each has its commit, date and processor. Earlier figures of another
-    processor are kept beside those of this one."""
+    """Write the figures to the file, beside those of other cases and of other processors; each has its commit and date."""
     experiments = [str(file.relative_to(ROOT)) for file in sorted(Path(__file__).parent.glob("*.[pt]*"))]
     facts = provenance(command, experiments, seconds, made_by, known)
     facts["depends"] = {name: known[name] for name in sorted(known)} | facts["depends"]
-    own = {name: facts[name] for name in ("commit", "date", "processor", "versions", "command")}
-    content = json.loads(path.read_text("utf-8")) if path.exists() else {"result": {}}
-    before = {name: row for name, row in content["result"].items() if name in CASES}
-    elsewhere = _of_other_processors(content.get("elsewhere", {}), before, found, own["processor"])
-    result = before | {name: row | own for name, row in found.items()}
-    commits = {row["commit"] for row in result.values()}
-    if len(commits) > 1:
+    own = {name: facts[name] for name in ("commit", "date", "versions", "command")}
+    before = json.loads(path.read_text("utf-8"))["result"] if path.exists() else {}
+    result = {name: dict(before.get(name, {})) for name in CASES if name in before or name in found}
+    for name, figures in found.items():
+        result[name][facts["processor"]] = figures | own
+    if len({figures["commit"] for of_case in result.values() for figures in of_case.values()}) > 1:
         del facts["depends"]
         facts["older"] = "The cases were not all measured at the same commit."
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts |= {"result": {name: result[name] for name in CASES if name in result}}
-    text = json.dumps(facts | ({"elsewhere": elsewhere} if elsewhere else {}), indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _of_other_processors(
-    elsewhere: dict[str, dict[str, Any]], before: dict[str, Any], found: dict[str, Any], processor: str
-) -> dict[str, dict[str, Any]]:
-    """The figures of cases on other processors, by processor, after cases were ``found`` on this one."""
-    kept = {other: dict(rows) for other, rows in elsewhere.items()}
-    for name in found:
-        kept.get(processor, {}).pop(name, None)
-        if name in before and before[name]["processor"] != processor:
-            kept.setdefault(before[name]["processor"], {})[name] = before[name]
-    return {other: {name: rows[name] for name in CASES if name in rows} for other, rows in kept.items() if rows}
+    path.write_text(json.dumps(facts | {"result": result}, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -176,7 +160,7 @@ def main() -> None:
         print(described(name, found[name]), flush=True)
     command = "make bench-cases" + (f' ONLY="{" ".join(args.only)}"' if args.only else "")
     keep(found, args.out, command, time.perf_counter() - begin, made_by, known)
-    print(f"\n{speed_table(found)}\n\n{args.out}: written in {time.perf_counter() - begin:.0f} s")
+    print(f"\n{details_table(found)}\n\n{args.out}: written in {time.perf_counter() - begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The cases of ``make bench-cases``: the loops do the work of the runs, and the table says what was not measured."""
+"""The cases of ``make bench-cases``: loops do the work of the runs; the tables say what falls short, and what was not measured."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ FIGURES: dict[str, Any] = {
         "auto": {"failure": "no reply in 300 s"},
     },
     "bound": 1.99, "turns": 5, "load": 0.1, "seconds": 12.0,
-    "commit": "0123456789", "date": "2026-11-23", "processor": "one, 2 cores",
+    "commit": "0123456789", "date": "2026-11-23",
 }  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_contestants_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr("sys.argv", ["cases", "--only", "w2", "--out", str(tmp_path / "cases.json")])
     command.main()
     content = json.loads((tmp_path / "cases.json").read_text("utf-8"))
-    assert content["result"]["w2"]["commit"] == content["commit"]
+    assert content["result"]["w2"][content["processor"]]["commit"] == content["commit"]
     assert {"versions", "processor", "date", "seconds", "depends"} <= content.keys()
 
 
@@ -96,16 +96,56 @@ def test_the_bound_is_the_speed_of_the_longest_core() -> None:
     assert CASES["one-mlp"].bound([[3]], 2) == 1
 
 
-def test_the_table_has_every_case_and_the_command_of_those_not_measured() -> None:
-    text = speed_cases.speed_table({"w2": FIGURES, "own-images": FIGURES}, every=True)
-    rows = dict(zip(CASES, text.splitlines()[2:], strict=True))
-    assert "not measured" not in rows["w2"]
-    cells = ["0.2", "2.00 ×", "refused", "failed: no reply in 300 s", "1.00 × / 1.00 ×", "1.99", "≥ 1.5 ×"]
-    assert [cell.strip() for cell in rows["w2"].split("|")][2:9] == cells
-    assert "1.25 of the data (loop 1.06)" in rows["own-images"]
+def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, result: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The cells of the overview of these results, by case."""
+    (tmp_path / "speed-cases.json").touch()
+    monkeypatch.setattr(speed_cases, "RESULTS", tmp_path)
+    monkeypatch.setattr(speed_cases, "read", lambda _: {"result": result})
+    lines = speed_cases.speed_overview().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return dict(zip(["heads", *CASES], [rows[0], *rows[2:]], strict=True))
+
+
+def with_ratio(threads: float, auto: float | None = None) -> dict[str, Any]:
+    """Figures with these ratios; those of ``auto`` are of stacks."""
+    plans = {"threads": FIGURES["plans"]["threads"] | {"ratio": threads}}
+    if auto is not None:
+        plans["auto"] = plans["threads"] | {"ratio": auto, "plan": "stacked"}
+    return FIGURES | {"plans": plans}
+
+
+def test_the_overview_has_every_case_and_the_command_of_those_not_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = shown(monkeypatch, tmp_path, {"w2": {"one": FIGURES}, "own-images": {"one": FIGURES}})
+    assert rows["heads"] == ["case", "goal", "one", "command"]
+    assert rows["w2"] == [CASES["w2"].title, "≥ 1.5 ×", "2.00 ×", "`make bench-cases ONLY=w2`"]
+    assert rows["own-images"][2] == "1.25 of the data (loop 1.06)"
     for name in CASES.keys() - {"w2", "own-images"}:
-        assert "not measured" in rows[name]
-        assert f"`make bench-cases ONLY={name}`" in rows[name]
+        assert rows[name][2:] == ["–", f"`make bench-cases ONLY={name}`"]
+
+
+def test_the_overview_shows_what_falls_short_of_its_goal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A goal is one of the plans that are shown; the processor with most cases comes first."""
+    result = {
+        "w2": {"one": with_ratio(1.2, 1.5), "two": with_ratio(1.2, 1.49)},
+        "w2-own": {"one": with_ratio(1.43), "two": with_ratio(1.41)},
+        "w1": {"two": with_ratio(1.5)},
+        "own-images": {"two": {**FIGURES, "plans": {"threads": FIGURES["plans"]["threads"] | {"memory": 1.31}}}},
+    }
+    rows = shown(monkeypatch, tmp_path, result)
+    assert rows["heads"][2:4] == ["two", "one"]
+    assert rows["w2"][2:4] == ["*1.20 ×, `auto` 1.49 × (`stacked`)*", "1.20 ×, `auto` 1.50 × (`stacked`)"]
+    assert rows["w2-own"][2:4] == ["*1.41 ×*", "1.43 ×"], "0.95 of 1.49 and of 1.50"
+    assert rows["w1"][2:4] == ["1.50 ×", "–"]
+    assert rows["own-images"][2] == "*1.31 of the data (loop 1.06)*"
+
+
+def test_the_details_have_the_seconds_and_every_plan() -> None:
+    text = speed_cases.details_table({"w2": FIGURES})
+    (row,) = text.splitlines()[2:]
+    cells = ["0.2", "2.00 ×", "refused", "failed: no reply in 300 s", "1.00 × / 1.00 ×", "1.99"]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == cells
 
 
 def test_the_page_shows_the_table() -> None:
@@ -114,40 +154,32 @@ def test_the_page_shows_the_table() -> None:
 
 
 def test_figures_of_other_processors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a case are the newest of each processor, and the table begins with the newest of all."""
+    """The newest figures of every case on every processor are kept."""
     path = tmp_path / "speed-cases.json"
+    facts = {"command": "", "commit": "", "date": "2026-11-23", "processor": "", "versions": {}, "depends": {}}
 
-    def keep(processor: str, commit: str, *names: str) -> dict[str, Any]:
-        monkeypatch.setattr(command, "provenance", lambda *_: provenance | {"processor": processor, "commit": commit})
+    def keep(processor: str, commit: str, *names: str) -> dict[str, dict[str, str]]:
+        monkeypatch.setattr(command, "provenance", lambda *_: facts | {"processor": processor, "commit": commit})
         command.keep(dict.fromkeys(names, FIGURES), path, "make bench-cases", 1.0, commit, {})
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return content
+        result = json.loads(path.read_text("utf-8"))["result"]
+        return {name: {other: row["commit"] for other, row in of_case.items()} for name, of_case in result.items()}
 
-    provenance = {"command": "", "commit": "", "date": "2026-11-23", "processor": "", "versions": {}, "depends": {}}
-    assert "elsewhere" not in keep("one", "a", "w2", "w1")
-    content = keep("two", "b", "w2")
-    assert {name: row["processor"] for name, row in content["result"].items()} == {"w2": "two", "w1": "one"}
-    assert content["elsewhere"].keys() == {"one"}
+    assert keep("one", "a", "w1", "w2") == {"w2": {"one": "a"}, "w1": {"one": "a"}}
+    assert keep("two", "b", "w2") == {"w2": {"one": "a", "two": "b"}, "w1": {"one": "a"}}
+    assert keep("one", "c", "w2") == {"w2": {"one": "c", "two": "b"}, "w1": {"one": "a"}}
     monkeypatch.setattr(speed_cases, "RESULTS", tmp_path)
-    monkeypatch.setattr(speed_cases, "read", lambda _: content)
-    own, other = speed_cases.speed_page().split("The ratios on another processor, one:")
-    assert "commit `b`" in own
-    assert "commit `a`" in other
-    assert CASES["w1"].title not in other
-    content = keep("one", "c", "w2")
-    assert [row["commit"] for row in content["result"].values()] == ["c", "a"]
-    assert {other: {name: row["commit"] for name, row in rows.items()} for other, rows in content["elsewhere"].items()} == {
-        "two": {"w2": "b"}
-    }  # fmt: skip
+    monkeypatch.setattr(speed_cases, "read", lambda _: json.loads(path.read_text("utf-8")))
+    one, two = speed_cases.speed_details().split("**two**")
+    assert one.startswith("**one**")
+    assert "*Measured at commit `c`, 2026-11-23; `w1`: commit `a`, 2026-11-23.*" in one
+    assert "*Measured at commit `b`, 2026-11-23.*" in two
 
 
-def test_cases_of_other_commits_stay_in_the_file(tmp_path: Path) -> None:
+def test_figures_of_several_commits_depend_on_none(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
     command.keep({"w2": FIGURES}, path, "make bench-cases", 1.0, "aaaaaaaaaa", {})
     assert "depends" in json.loads(path.read_text("utf-8"))
     command.keep({"w1": FIGURES}, path, "make bench-cases ONLY=w1", 1.0, "bbbbbbbbbb", {})
     content = json.loads(path.read_text("utf-8"))
     assert list(content["result"]) == ["w2", "w1"]
-    assert [row["commit"] for row in content["result"].values()] == ["aaaaaaaaaa", "bbbbbbbbbb"]
     assert "depends" not in content
-    assert content["older"]
