@@ -110,7 +110,7 @@ def _reaches_goal(name: str, measured: Measured) -> bool:
         return bool(measured[name]["plans"]["threads"].get("memory", math.inf) <= case["goal"])
     other = case.get("goal_of")
     if other is None:
-        return _best_ratio(measured[name]) >= case["goal"]
+        return _best_ratio(measured[name]) >= float(case["goal"])
     return other not in measured or _best_ratio(measured[name]) >= SHARE * _best_ratio(measured[other])
 
 
