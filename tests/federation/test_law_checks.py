@@ -1,5 +1,6 @@
 """Laws and rules of users: the arguments of their methods, and what they return."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,64 @@ def test_laws_that_change_what_they_are_given_change_nothing_else() -> None:
     assert [clock.nominal(t).tolist() for t in (1, 2)] == 2 * [[10.0, 0.0, 14.0]]
     clock = Clock(sizes, 0, latency=ShiftedExponential(spread=0.0), network=network(slower))
     assert [clock.nominal(t).tolist() for t in (1, 1, 2)] == 3 * [[6.0, 1.0, 8.0]]
+
+
+def stream(*arguments: Any) -> Any:
+    """A function that gives the next numbers of a generator at each call."""
+    draw = np.random.default_rng(0)
+    return lambda *_: draw.uniform(1, 2, 3)
+
+
+@parameters
+class RestlessTimes(Latency):
+    """Draws from one generator for all rounds."""
+
+    def times(self, num_samples: Any, seed: int) -> Any:
+        return stream()
+
+
+@parameters
+class RestlessPresence(Availability):
+    """Draws from one generator for all rounds."""
+
+    def presence(self, num_clients: int, rounds: int, seed: int) -> Any:
+        next_numbers = stream()
+        return lambda t: next_numbers() < 1.5
+
+
+@parameters
+class RestlessNetwork(Network):
+    """Draws from one generator for all calls."""
+
+    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Any:
+        next_numbers = stream()
+        return lambda times, clients, sent: (times + 2, next_numbers()[clients])
+
+
+@pytest.mark.parametrize(
+    "law", [{"latency": RestlessTimes()}, {"availability": RestlessPresence()}, {"network": RestlessNetwork()}]
+)
+def test_a_law_that_depends_on_earlier_calls_gets_one_warning(law: dict[str, Any]) -> None:
+    """The warning takes no draws from the law itself."""
+    setting = next(iter(law))
+    message = (
+        rf"^systems\.{setting}: Restless\w+ gives other values when it is asked again, .*default_rng\(\[seed, t\]\)$"
+    )
+    with pytest.warns(UserWarning, match=message) as warned:
+        rounds(**law)
+    assert len(warned) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rounds(**law)
+
+
+def test_the_trial_of_a_law_leaves_its_numbers_as_they_are() -> None:
+    expected = stream()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clock = Clock(np.array([1, 2, 3]), 0, latency=RestlessTimes())
+    expected()  # the clock has asked for round 1
+    assert np.array_equal(clock.nominal(2), expected())
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,19 @@
 A law of a user gets copies of arrays: what it changes in them changes nothing else.
 """
 
+import copy
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.user_code.unseeded_draws import is_own, warning_of_draws
+from fedcohort.core.user_code.unseeded_draws import ADVICE, is_own, warning_of_draws
 
 if TYPE_CHECKING:
     from fedcohort.federation.availability import Availability, Mask, Presence
@@ -20,6 +25,9 @@ __all__ = ["communication_of", "least_of", "presence_of", "times_of"]
 
 ROUND_OFF = 1e-9
 """Largest share of a time by which a part of it may be above it."""
+
+_TRIED: "WeakSet[type]" = WeakSet()
+"""Laws that were asked twice: once is enough for all runs of a process."""
 
 
 def times_of(law: "Latency", num_samples: Indices, seed: int) -> "Times":
@@ -34,8 +42,10 @@ def times_of(law: "Latency", num_samples: Indices, seed: int) -> "Times":
     _check_function(times, where, f"the round to the times of the {len(num_samples)} clients")
 
     def checked(t: int) -> Values:
-        with warning_of_draws("systems.latency", law):
+        with warning_of_draws("systems.latency", law) as drawn:
             found = times(t)
+        if not drawn:
+            _warn_of_state("systems.latency", law, lambda own: own.times(num_samples.copy(), seed), (1,))
         values = _checked(found, where, t, len(num_samples), "numbers", "iuf")
         if (wrong := np.flatnonzero((num_samples > 0) & ~((values >= 0) & (values < np.inf)))).size:
             raise UsageError(
@@ -79,8 +89,13 @@ def communication_of(law: "Network", num_samples: Indices, seed: int, nominal_by
     _check_function(split, where, "times, clients and bytes to total times and the communication part of them")
 
     def checked(times: Values, clients: Indices, sent: Values) -> tuple[Values, Values]:
-        with warning_of_draws("systems.network", law):
+        arguments = times, clients, sent
+        with warning_of_draws("systems.network", law) as drawn:
             found: Any = split(times.copy(), clients.copy(), sent.copy())
+        if not drawn:
+            _warn_of_state(
+                "systems.network", law, lambda own: own.split(len(num_samples), seed, nominal_bytes), arguments
+            )
         pair = isinstance(found, tuple | list) or (isinstance(found, np.ndarray) and found.ndim == 2)
         if not pair or len(found) != 2:
             raise UsageError(
@@ -112,11 +127,41 @@ def presence_of(law: "Availability", num_clients: int, rounds: int, seed: int) -
     _check_function(presence, where, f"the round to True or False for each of the {num_clients} clients")
 
     def checked(t: int) -> "Mask":
-        with warning_of_draws("systems.availability", law):
+        with warning_of_draws("systems.availability", law) as drawn:
             found = presence(t)
+        if not drawn:
+            _warn_of_state("systems.availability", law, lambda own: own.presence(num_clients, rounds, seed), (1,))
         return _checked(found, where, t, num_clients, "True or False", "b")
 
     return checked if is_own(law) else presence
+
+
+def _warn_of_state(
+    setting: str, law: object, ask: Callable[[Any], Callable[..., Any]], arguments: tuple[Any, ...]
+) -> None:
+    """Warn if the function that a user's law returns gives other values when it is called again: a run that is interrupted and
+    continues asks for fewer rounds, and so gets other values than a run that is not.
+
+    Args:
+        setting: the setting that names the law.
+        law: the law, of which a copy is tried. Its own errors are ignored; they are raised where it is used.
+        ask: what is asked of the law.
+        arguments: those of the function.
+    """
+    if type(law) in _TRIED:
+        return
+    _TRIED.add(type(law))
+    same = True
+    with suppress(Exception):
+        function = ask(copy.deepcopy(law))
+        first, second = (np.array(function(*map(copy.copy, arguments))) for _ in range(2))
+        same = np.array_equal(first, second, equal_nan=True)
+    if not same:
+        warnings.warn(
+            f"{setting}: {type(law).__name__} gives other values when it is asked again, so that a run that is interrupted continues "
+            f"with others than without; {ADVICE[setting]}",
+            stacklevel=3,
+        )
 
 
 def _check_function(given: object, where: str, what: str) -> None:

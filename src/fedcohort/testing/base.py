@@ -64,7 +64,8 @@ def during_seeded(what: str, plugin: object, setting: str) -> Iterator[None]:
     """
     before = generator_states()
     with during(what), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*which FedCohort does not seed")  # the complaint below says it
+        for told_by_complaints in ("which FedCohort does not seed", "when it is asked again"):
+            warnings.filterwarnings("ignore", message=f".*{told_by_complaints}")
         yield
     drawn = drawn_since(before, generator_states())
     require(not drawn or not is_own(plugin), f"{what}: draws from {in_words(drawn)}; {ADVICE[setting]}")
