@@ -49,6 +49,22 @@ def test_a_flip_matrix_fits_the_number_of_classes() -> None:
         check_label_noise(noise)
 
 
+def test_a_flip_matrix_is_checked_without_the_post_init_of_the_base_class() -> None:
+    @parameters
+    class Own(LabelNoise):
+        """A rule that does not call the method of its base class."""
+
+        def __post_init__(self) -> None:
+            self.rate = 0.2
+
+        def rates(self, num_clients: int, rng: Any) -> Any:
+            return np.full(num_clients, self.rate)
+
+    check_label_noise(Own)
+    with pytest.raises(AssertionError, match=r"federation\.label_noise\.matrix: required with flip = 'matrix'"):
+        check_label_noise(lambda: Own(flip="matrix"))
+
+
 def noise(rates: Callable[[Any, int, Any], Any]) -> type[LabelNoise]:
     """A rule with this method ``rates(self, num_clients, rng)``."""
 
@@ -76,6 +92,7 @@ def more_each_time(self: Any, m: int, rng: Any) -> Any:
 WRONG_NOISES: list[tuple[Any, str]] = [
     (lambda self, m, rng: [0.1] * m, r"Own\.rates returned list; it must return \[6\]"),
     (lambda self, m, rng: 0.1, r"Own\.rates returned float"),
+    (lambda self, m, rng: np.full(m, 0.1).astype(object), r"Own\.rates returned object; it must return floats"),
     (lambda self, m, rng: np.full(6, 0.1), r"1 clients, seed 0: raised UsageError: .*returned \[6\]; it must return \[1\]"),
     (lambda self, m, rng: rng.uniform(0, 30, m), r"client 0 has the rate .*; rates are in \[0, 1\]"),
     (lambda self, m, rng: np.arange(m) / (m - 1), "1 clients, seed 0: raised .*has the rate nan; rates are in"),
