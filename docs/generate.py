@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Members, Problem, Update, WeightMode
+from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Loss, Members, Problem, Update, WeightMode
 from fedcohort.cli.json_formats import DOCUMENTS
 from fedcohort.cli.json_schema import json_schema, keys_of
 from fedcohort.core.errors import UsageError
@@ -34,13 +34,24 @@ from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.nested_values import merge, nested
 from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
+from fedcohort.federation import Availability, FeatureShift, LabelNoise, Latency, Network, Rule
 from fedcohort.federation.data.datasets import Dataset
 from fedcohort.federation.data.load_dataset import NAMES
-from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
 from fedcohort.record.round_rows import ClientRow, LedgerRow, RoundRow
 from fedcohort.rounds.round_clock import RoundClock
-from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Progress, Round, Selector, Why
+from fedcohort.selection import (
+    QUESTIONS,
+    STRATEGIES,
+    Census,
+    Cohort,
+    Outcome,
+    Progress,
+    Round,
+    Selector,
+    StoppingRule,
+    Why,
+)
 from fedcohort.training.stopping_rules import RULES
 
 DOCS = Path(__file__).parent
@@ -620,13 +631,17 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "questions": questions,
     "contract of a strategy": lambda: contract(Selector),
     "contract of an algorithm": lambda: contract(Algorithm, Problem),
+    "contract of a stopping rule": lambda: contract(StoppingRule),
+    "contract of a loss": lambda: contract(Loss),
     "contract of an engine": lambda: contract(Engine),
     "contract of a clock": lambda: contract(RoundClock),
     "flower questions": flower_questions,
     "superlink": superlink,
     "cluster": cluster,
     "flower needs": flower_needs,
-    "contracts of the federation": lambda: contract(Rule, Model),
+    "contracts of the federation": lambda: contract(
+        Rule, LabelNoise, FeatureShift, Latency, Network, Availability, Model
+    ),
     "speed cases": speed_overview,
     "speed case details": speed_details,
     **result_blocks(),

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -106,6 +107,55 @@ def test_the_check_detects_lost_samples() -> None:
     check_partition(LosesOneSample, complete=False)
     with pytest.raises(AssertionError, match="1 sample without a client"):
         check_partition(LosesOneSample)
+
+
+def rule(assign: Callable[..., Any], least: int = 1) -> Callable[[], Rule]:
+    """Makes a rule with this method ``assign(self, labels, num_clients, rng)``, and this smallest number of samples."""
+
+    @parameters
+    class Own:
+        """A rule."""
+
+        min_size: int = least
+        """Smallest number of samples."""
+        evens_out: ClassVar[str | None] = None
+
+        def assign(self, labels: Any, num_clients: int, rng: Any, writers: Any = None) -> Any:
+            return assign(self, labels, num_clients, rng)
+
+    return Own
+
+
+def kept(self: Any, labels: Any, m: int, rng: Any) -> Any:
+    """The first assignment, for each number of clients, forever."""
+    if m not in (found := self.__dict__.setdefault("_kept", {})):
+        found[m] = rng.integers(0, m, len(labels))
+    return found[m]
+
+
+def changes_labels(self: Any, labels: Any, m: int, rng: Any) -> Any:
+    labels[:] = rng.permutation(labels)
+    return np.arange(len(labels)) % m
+
+
+WRONG_RULES: list[tuple[Callable[[], Rule], str]] = [
+    (rule(lambda self, y, m, rng: list(y % m)), r"seed 0: raised .*Own\.assign returned list; it must return int64 \[600\]"),
+    (rule(lambda self, y, m, rng: (y % m).astype(np.int32)), r"assign returned int32 \[600\]; it must return int64 \[600\]"),
+    (rule(lambda self, y, m, rng: (y % m)[:-1]), r"assign returned int64 \[599\]"),
+    (rule(lambda self, y, m, rng: np.arange(len(y)) % (25 if m == 24 else m)), "24 clients, seed 3: raised .*clients outside −1…23"),
+    (rule(lambda self, y, m, rng: np.random.default_rng().integers(0, m, len(y))), "the same seed gave two partitions; draw from rng"),
+    (rule(lambda self, y, m, rng: np.random.randint(0, m, len(y))), r"draws from numpy\.random; draw from the argument rng"),  # noqa: NPY002
+    (rule(kept), "6 clients, seed 1: the same seed gave two partitions; draw from rng only, and keep nothing on self"),
+    (rule(changes_labels), "assign changed the labels or writers that it was given; change a copy"),
+    (rule(lambda self, y, m, rng: 0 * y, least=601), "cannot be partitioned at all; the last refusal: .*min_size = 601"),
+    (rule(lambda self, y, m, rng: y % self.missing), r"1 clients, seed 0: raised AttributeError: .*test_data\.py:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG_RULES)
+def test_wrong_partitions_are_found(make: Callable[[], Rule], message: str) -> None:
+    with pytest.raises(AssertionError, match=rf"^Own.*{message}"):
+        check_partition(make)
 
 
 @pytest.mark.parametrize(

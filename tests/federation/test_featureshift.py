@@ -271,3 +271,61 @@ def test_a_rule_of_ones_own() -> None:
     after = shifted(before, [10, 10], Negative(), unit=255.0)
     assert np.array_equal(after[:10], before[:10])
     assert np.array_equal(after[10:], 255 - before[10:])
+
+
+def own(drawn: Any = None, changed: Any = lambda samples: samples, words: Any = None) -> FeatureShift:
+    """A rule that draws, returns and says this."""
+
+    @parameters
+    class Own(FeatureShift):
+        images_only = False
+
+        def draw(self, clients: Any, space: Space, rng: Any) -> Any:
+            clients[:] = clients[::-1].copy()
+            return clients if drawn is None else drawn
+
+        def change(self, samples: Any, drawn: Any, space: Space, rng: Any) -> Any:
+            return changed(samples)
+
+        def words(self, drawn: Any) -> Any:
+            return words
+
+    return Own()
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"drawn": 0.5}, r"draw returned float; it must return an array with one entry for each client, \[2, …\]"),
+        ({"drawn": [0, 1]}, "draw returned list"),
+        ({"drawn": np.zeros(3)}, r"draw returned float64 \[3\]"),
+        (
+            {"changed": lambda x: None},
+            r"change returned None; it must return the shifted samples, floats \[20, 3, 8, 8\]",
+        ),
+        ({"changed": lambda x: x[:1]}, r"change returned float32 \[1, 3, 8, 8\]"),
+        ({"changed": lambda x: x.mean(axis=1, keepdims=True)}, r"change returned float32 \[20, 1, 8, 8\]"),
+        ({"changed": lambda x: x / np.float32(0)}, "change returned samples that are not finite"),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.filterwarnings("ignore:.*encountered in divide:RuntimeWarning")
+def test_rules_of_ones_own_that_cannot_be(rule: Any, message: str, kind: Any) -> None:
+    with pytest.raises(UsageError, match=rf"^federation\.feature_shift: Own\.{message}"):
+        shifted(pictures(20, kind), [10, 10], own(**rule))
+
+
+@pytest.mark.parametrize("changed", [lambda x: x.tolist(), lambda x: torch.from_numpy(x), lambda x: x.astype(np.int64)])
+def test_rules_of_ones_own_may_return_what_becomes_an_array(changed: Any) -> None:
+    before = pictures(20)
+    assert np.array_equal(shifted(before, [10, 10], own(changed=changed)), before)
+
+
+def test_words_of_ones_own_are_texts() -> None:
+    space = Space((3, 8, 8), np.asarray(1.0), 2)
+    assert featureshift.in_words(own(words=["", "dark"]), space, seed=0) == ["", "dark"]
+    for words in (None, [""], [0.5, 1.0], np.array(["a", "b"])):
+        with pytest.raises(
+            UsageError, match=r"Own\.words returned .*; it must return a list of one text for each of 2 clients"
+        ):
+            featureshift.in_words(own(words=words), space, seed=0)

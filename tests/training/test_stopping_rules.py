@@ -12,6 +12,7 @@ import fedcohort
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, Context, Progress, StoppingRule
@@ -93,6 +94,29 @@ class Plateau(StoppingRule):
         gain = progress.before[-1]["epoch_loss"] - progress.loss if progress.before else float("inf")
         return gain < self.least, {"epoch_loss": progress.loss, "gain": gain}
 '''
+
+
+@parameters
+class ChangesWhatItGets(StoppingRule):
+    """Writes into all arrays."""
+
+    def check(self, progress: Progress) -> Any:
+        for evaluate in (progress.held_out, progress.trained, progress.tested):
+            probabilities, labels = evaluate()
+            probabilities[:], labels[:] = 0.5, 0
+        return False, {}
+
+
+def test_a_rule_cannot_change_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.engines.threaded_cohort.rules_of", lambda _: ChangesWhatItGets)
+    federation = small_federation(trouble=False)
+    before = federation.train.labels.clone(), federation.test.labels.clone()
+    engine = LocalEngine(federation, Mlp(hidden=8), Training(batch_size=4), FedAvg(), 3, 2)
+    cohort = Cohort(np.array(HEALTHY), epochs=np.full(len(HEALTHY), 2), stop={"rule": "own"})
+    assert all(update.failure is None for update in engine.train(engine.initial_model(), 1, cohort, FedAvg()))
+    engine.close()
+    assert torch.equal(federation.train.labels, before[0])
+    assert torch.equal(federation.test.labels, before[1])
 
 
 def test_a_rule_from_a_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ probability N_i/N, so that the test set has the clients' distribution. The valid
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import parameters
 from fedcohort.core.user_code.method_signatures import check_methods, not_defined
-from fedcohort.core.user_code.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.unseeded_draws import is_own, warning_of_draws
 
 __all__ = [
     "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "in_words",
@@ -227,7 +227,7 @@ def in_words(rule: FeatureShift | NoFeatureShift, space: Space, *, seed: int) ->
     words: list[str] = []
     for first in range(0, space.num_clients, CLIENTS_AT_ONCE):
         clients = np.arange(first, min(first + CLIENTS_AT_ONCE, space.num_clients))
-        words += rule.words(rule.draw(clients, space, random_streams.rng(seed, "feature-shift", client=first)))
+        words += _checked_words(rule, _drawn(rule, clients, space, seed))
     return words if any(words) else []
 
 
@@ -254,14 +254,16 @@ def shift_features(
         begin, end = int(offsets[clients[0]]), int(offsets[clients[-1] + 1])
         if begin == end:
             continue
-        with warning_of_draws("federation.feature_shift", rule):
-            drawn = rule.draw(clients, space, random_streams.rng(seed, "feature-shift", client=first))
+        drawn = _drawn(rule, clients, space, seed)
         rng = random_streams.rng(seed, f"feature-shift-{purpose}", client=first)
         owner = np.repeat(clients - first, np.diff(offsets[first : clients[-1] + 2]))
         for piece in _pieces(begin, end, int(np.prod(space.shape))):
             rows = drawn[owner[piece.start - begin : piece.stop - begin]]
+            samples = features[piece].astype(dtype)
             with warning_of_draws("federation.feature_shift", rule):
-                changed = rule.change(features[piece].astype(dtype), rows, space, rng)
+                changed = rule.change(samples, rows, space, rng)
+            if is_own(rule):
+                changed = _checked_samples(rule, changed, features[piece])
             if features.dtype == np.uint8:
                 changed = np.clip(np.rint(changed, out=changed), 0, 255, out=changed)
             features[piece] = changed
@@ -277,6 +279,51 @@ def shift_test(rule: FeatureShift, features: Array, num_samples: Indices, space:
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=space.num_clients))])
     shift_features(rule, packed, offsets, space, seed=seed, purpose="test")
     features[order] = packed
+
+
+def _drawn(rule: FeatureShift, clients: Indices, space: Space, seed: int) -> Array:
+    """What the rule draws for these clients, of which the first is the first of those that share a generator.
+
+    Raises:
+        UsageError: a user's own rule returned something else than an array with one entry for each client.
+    """
+    own = clients.copy() if is_own(rule) else clients
+    with warning_of_draws("federation.feature_shift", rule):
+        drawn: object = rule.draw(own, space, random_streams.rng(seed, "feature-shift", client=int(clients[0])))
+    if tuple(getattr(drawn, "shape", ()))[:1] != clients.shape:
+        given = f"{drawn.dtype} {list(drawn.shape)}" if isinstance(drawn, np.ndarray) else type(drawn).__name__
+        raise UsageError(
+            f"federation.feature_shift: {type(rule).__name__}.draw returned {given}; it must return an array with one entry for each "
+            f"client, [{len(clients)}, …]"
+        )
+    return cast(Array, drawn)
+
+
+def _checked_words(rule: FeatureShift, drawn: Array) -> list[str]:
+    """What the rule says about clients with these random parameters; a user's own rule can return anything."""
+    words: object = rule.words(drawn)
+    if isinstance(words, list) and len(words) == len(drawn) and all(isinstance(each, str) for each in words):
+        return words
+    raise UsageError(
+        f"federation.feature_shift: {type(rule).__name__}.words returned {shown(words)}; it must return a list of one text for each "
+        f"of {len(drawn)} clients, which may be empty"
+    )
+
+
+def _checked_samples(rule: FeatureShift, changed: object, before: Array) -> Array:
+    """The samples that a user's own rule returned, as an array that may be changed.
+
+    Raises:
+        UsageError: they do not have the shape of those before, or are not finite where those were.
+    """
+    where = f"federation.feature_shift: {type(rule).__name__}.change returned"
+    samples = np.asarray(changed)
+    if samples.shape != before.shape or samples.dtype.kind not in "biuf":
+        given = shown(changed) if samples.dtype.kind == "O" else f"{samples.dtype} {list(samples.shape)}"
+        raise UsageError(f"{where} {given}; it must return the shifted samples, floats {list(before.shape)}")
+    if not np.isfinite(samples).all() and np.isfinite(before).all():
+        raise UsageError(f"{where} samples that are not finite; divide by no 0, and take no logarithm of 0")
+    return samples if samples.dtype.kind == "f" else samples.astype(np.float64)
 
 
 def _pieces(begin: int, end: int, size: int) -> Iterator[slice]:

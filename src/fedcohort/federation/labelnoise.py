@@ -204,6 +204,7 @@ def flip_matrix(rule: LabelNoise, num_classes: int) -> Values:
                 )
             return np.eye(K)[[CIFAR10.get(c, c) for c in range(K)]]
         case "matrix":
+            _check_matrix(rule.matrix)  # again: a class of a user can have its own __post_init__
             matrix = np.array(rule.matrix, dtype=np.float64)
             if len(matrix) != K:
                 raise UsageError(
@@ -236,6 +237,10 @@ def _checked(rule: LabelNoise, rates: Values, num_clients: int) -> Values:
         returned = list(rates.shape) if isinstance(rates, np.ndarray) else type(rates).__name__
         raise UsageError(
             f"federation.label_noise: {type(rule).__name__}.rates returned {returned}; it must return [{num_clients}]"
+        )
+    if rates.dtype.kind not in "biuf":
+        raise UsageError(
+            f"federation.label_noise: {type(rule).__name__}.rates returned {rates.dtype}; it must return floats"
         )
     bad = np.flatnonzero(~((rates >= 0) & (rates <= 1)))
     if len(bad):

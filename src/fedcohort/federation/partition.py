@@ -37,6 +37,7 @@ from fedcohort.federation.partitions.iid import Iid
 from fedcohort.federation.partitions.pools import Draw, grouped
 
 __all__ = [
+    "AssignmentError",
     "DirichletClass",
     "Iid",
     "Indices",
@@ -60,6 +61,10 @@ MANY_SAMPLES = 100_000
 
 REPEATS = 100
 """Number of draws of sizes in the estimate of the chance of a success."""
+
+
+class AssignmentError(UsageError):
+    """A rule of a user returned something else than one client for each sample."""
 
 
 class Rule(Protocol):
@@ -218,11 +223,11 @@ def _check_assignment(rule: Rule, clients: object, num_samples: int, num_clients
     """Refuse what a rule of a user returned if it is not one client for each sample."""
     where = f"federation.partition: {type(rule).__name__}.assign returned"
     if not isinstance(clients, np.ndarray):
-        raise UsageError(f"{where} {type(clients).__name__}; it must return int64 [{num_samples}]")
+        raise AssignmentError(f"{where} {type(clients).__name__}; it must return int64 [{num_samples}]")
     if clients.shape != (num_samples,) or clients.dtype != np.int64:
-        raise UsageError(f"{where} {clients.dtype} {list(clients.shape)}; it must return int64 [{num_samples}]")
+        raise AssignmentError(f"{where} {clients.dtype} {list(clients.shape)}; it must return int64 [{num_samples}]")
     if clients.min() < -1 or clients.max() >= num_clients:
-        raise UsageError(f"{where} clients outside −1…{num_clients - 1}")
+        raise AssignmentError(f"{where} clients outside −1…{num_clients - 1}")
 
 
 def _whole_numbers(values: np.ndarray, name: str) -> Indices:

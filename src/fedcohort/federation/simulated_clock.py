@@ -23,10 +23,9 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
-from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
-from fedcohort.federation.law_checks import presence_of, times_of
+from fedcohort.federation.law_checks import communication_of, least_of, presence_of, times_of
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Update
@@ -86,11 +85,11 @@ class Clock:
         self._presence = presence_of(self.availability, m, self.rounds, self.seed)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             self._computing = times_of(self.latency, self.num_samples, self.seed)
-            with warning_of_draws("systems.network", self.network):
-                self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
-            self._check_finite(self.nominal(1))
+            self._split = communication_of(self.network, self.num_samples, self.seed, 2 * self.model_bytes)
+            computing = self._computing(1)
+            self._check_finite(self._total_times(computing, np.arange(m)))
         if self.deadline is not None:
-            self._check(self.deadline)
+            self._check(self.deadline, computing)
 
     def _check_finite(self, times: Values) -> None:
         """Refuse clients that would never finish: the clock would stop at infinity."""
@@ -100,10 +99,13 @@ class Clock:
                 "with finite times, such as a smaller systems.latency.spread or a larger systems.network.bandwidth"
             )
 
-    def _check(self, deadline: float) -> None:
-        """Check that some client can meet the deadline: with a single epoch (an error), and with nominal work (a warning)."""
+    def _check(self, deadline: float, first: Values) -> None:
+        """Check that some client can meet the deadline: with a single epoch (an error), and with nominal work (a warning).
+
+        No lower bound is above the times of the latency law in round 1, which are ``first``.
+        """
         clients = np.flatnonzero(self.num_samples)
-        computing = self.latency.least(self.num_samples, self.seed)[clients]
+        computing = np.minimum(least_of(self.latency, self.num_samples, self.seed), first)[clients]
         least = self._total_times(computing / self.epochs, clients)
         if len(clients) == 0:
             return

@@ -1,6 +1,7 @@
 """Parts that several contract checks share, with a small federation that has one client for each kind of problem."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, TypeVar
@@ -17,13 +18,15 @@ from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.random_streams import rng
 from fedcohort.core.user_code.own_code import ends_in_own_code, with_place
+from fedcohort.core.user_code.unseeded_draws import ADVICE, drawn_since, generator_states, is_own
+from fedcohort.core.words.formatted_values import in_words
 from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 
 __all__ = [
-    "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state",
-    "clone", "during", "members_of", "new_from", "require", "server_tools", "small_federation",
+    "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_kind",
+    "check_model_state", "clone", "during", "during_seeded", "members_of", "new_from", "require", "server_tools", "small_federation",
 ]  # fmt: skip
 
 
@@ -50,6 +53,24 @@ def during(what: str) -> Iterator[None]:
         raise AssertionError(f"{what}: raised {with_place(error)}{advice}") from error
 
 
+@contextmanager
+def during_seeded(what: str, plugin: object, setting: str) -> Iterator[None]:
+    """As :func:`during`; also refuses draws of a user's plug-in from generators without a seed.
+
+    Args:
+        what: what happens, for messages.
+        plugin: the object, or the function, that is called.
+        setting: the setting that names it in experiments.
+    """
+    before = generator_states()
+    with during(what), warnings.catch_warnings():
+        for told_by_complaints in ("which FedCohort does not seed", "when it is asked again"):
+            warnings.filterwarnings("ignore", message=f".*{told_by_complaints}")
+        yield
+    drawn = drawn_since(before, generator_states())
+    require(not drawn or not is_own(plugin), f"{what}: draws from {in_words(drawn)}; {ADVICE[setting]}")
+
+
 def new_from(make: Callable[[], T]) -> T:
     """A new object; ``make`` must be a function or a class.
 
@@ -71,6 +92,18 @@ def check_described(plugin: object) -> None:
     for parameter in describe(cls):
         where = f"{cls.__name__}.{parameter.name}"
         require(parameter.doc.strip(), f"{where}: write a docstring under the field; the documentation prints it")
+
+
+def check_kind(plugin: object, base: type, name: str) -> None:
+    """Check that a plug-in extends the class of its kind, and that its parameters are declared and described.
+
+    Args:
+        plugin: the plug-in.
+        base: the class.
+        name: where users import it from, such as ``"fedcohort.federation.Latency"``.
+    """
+    require(isinstance(plugin, base), f"{type(plugin).__name__}: does not extend {name}")
+    check_described(plugin)
 
 
 def check_card(plugin: object) -> None:

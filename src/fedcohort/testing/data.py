@@ -15,10 +15,10 @@ from fedcohort.core.token_shape import TokenShape
 from fedcohort.core.words.formatted_values import counted
 from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Samples
-from fedcohort.federation.partition import Rule, describe, partition
+from fedcohort.federation.partition import AssignmentError, Rule, describe, partition
 from fedcohort.models import Model
 from fedcohort.models.given_models import AnyModel, as_model
-from fedcohort.testing.base import bits, check_described, during, new_from, require, small_federation
+from fedcohort.testing.base import bits, check_described, during, during_seeded, new_from, require, small_federation
 
 __all__ = ["check_model", "check_partition"]
 
@@ -37,19 +37,27 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
     check_described(rule)
     labels = rng(0, "contract-labels").permutation(np.repeat(np.arange(10), 60))
     writers = np.arange(len(labels)) % 24
-    possible = 0
+    refusal: UsageError | None = None
+    possible, given = 0, (labels.copy(), writers.copy())
     for m, seed in ((1, 0), (6, 0), (6, 1), (12, 2), (24, 3)):
         where = f"{type(rule).__name__}, {m} clients, seed {seed}"
-        try:
-            split = partition(make(), labels, m, seed, writers)
-        except UsageError:  # the rule refuses this number of clients in the way that it should
-            continue
-        except Exception as error:
-            raise AssertionError(f"{where}: raised {type(error).__name__}: {error}") from error
+        with during_seeded(where, rule, "federation.partition"):
+            try:
+                split = partition(make(), labels, m, seed, writers)
+            except AssignmentError:
+                raise
+            except UsageError as error:  # the rule refuses this number of clients in the way that it should
+                refusal = error
+                continue
+            repeated = [partition(each, labels.copy(), m, seed, writers.copy()) for each in (make(), rule)]
         possible += 1
-        again = partition(make(), labels.copy(), m, seed, writers.copy())
-        same = np.array_equal(split.order, again.order) and np.array_equal(split.offsets, again.offsets)
-        require(same, f"{where}: the same seed gave two partitions; draw from rng only")
+        unchanged = np.array_equal(labels, given[0]) and np.array_equal(writers, given[1])
+        require(unchanged, f"{where}: assign changed the labels or writers that it was given; change a copy")
+        same = all(
+            np.array_equal(split.order, again.order) and np.array_equal(split.offsets, again.offsets)
+            for again in repeated
+        )
+        require(same, f"{where}: the same seed gave two partitions; draw from rng only, and keep nothing on self")
         require(len(np.unique(split.order)) == len(split.order), f"{where}: a sample belongs to two clients")
         lost = len(labels) - len(split.order)
         require(lost == 0 or not complete, f"{where}: {counted(lost, 'sample')} without a client")
@@ -62,7 +70,8 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
         require(
             np.array_equal(describe(labels, split, 10).counts, held), f"{where}: the counts do not match the partition"
         )
-    require(possible, f"{type(rule).__name__}: 600 samples of 10 classes and 24 writers cannot be partitioned at all")
+    complaint = f"{type(rule).__name__}: 600 samples of 10 classes and 24 writers cannot be partitioned at all"
+    require(possible, f"{complaint}; the last refusal: {refusal}")
 
 
 def check_model(

@@ -149,7 +149,7 @@ class ClientProblem:
         setup.module.eval()
         shares = probabilities(setup.module, setup.federation, setup.dtype, samples)
         setup.module.train()
-        return shares, samples.labels.cpu().numpy().ravel()
+        return shares, samples.labels.cpu().numpy().flatten()  # a copy, for rules of users
 
     @property
     def gradients(self) -> Tensors:
