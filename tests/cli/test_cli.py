@@ -515,6 +515,13 @@ def test_one_strategy_in_full() -> None:
     assert "fedavg" not in shown
 
 
+def test_what_a_strategy_does_with_the_accuracy_is_not_called_its_score() -> None:
+    """A strategy with scores had the line "score: does not use it"."""
+    lines = {name: [line.split() for line in call("strategies", name).stdout.splitlines()] for name in ("oort", "tifl")}
+    assert not any(line[:1] == ["score"] or line[:1] == ["accuracy"] for line in lines["oort"])
+    assert ["accuracy", "or", "R²", "only", "the", "order"] in [line[:6] for line in lines["tifl"]]
+
+
 @pytest.mark.parametrize(
     ("asked", "names"),
     [

@@ -403,3 +403,21 @@ class CardWithoutSource(LeastSelected):
 def test_the_check_reports_the_broken_rule(selector: Callable[[], Selector], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_selector(selector)
+
+
+def test_a_strategy_typed_into_a_console_passes_although_its_docstrings_cannot_be_read() -> None:
+    """The check asked for a docstring that was there: fields have theirs in the source only."""
+    typed = '''
+from tests.contracts.test_selectors import LeastSelected, parameters
+
+
+@parameters
+class Typed(LeastSelected):
+    """As typed."""
+
+    width: int = 3
+    """A parameter."""
+'''
+    names: dict[str, Any] = {"__name__": "console"}
+    exec(typed, names)
+    check_selector(names["Typed"])

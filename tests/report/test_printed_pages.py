@@ -153,3 +153,15 @@ def test_reproduction_is_open_on_paper_and_closed_again_on_the_screen(browser: A
     page.wait_for_function("![...document.querySelectorAll('details.how')].every(d => d.open)")
     assert [is_open for is_open, _ in page.evaluate(shown)] == [False, True, False]
     page.close()
+
+
+def test_a_heading_stays_whole_on_paper(browser: Any, file: str) -> None:
+    """The last word of a long heading began the next column."""
+    page = Watched(browser).open(file)
+    page.emulate_media(media="print")
+    broken = (
+        "[...document.querySelectorAll('h2, h3, h4')].filter(h => getComputedStyle(h).breakInside !== 'avoid').length"
+    )
+    assert page.locator("h3").count() > 3
+    assert page.evaluate(broken) == 0
+    page.close()

@@ -34,3 +34,10 @@ def test_the_card_names_the_reports_that_the_record_bills(name: str, tmp_path: P
     disclosed = STRATEGIES.find(name, "name").card.discloses
     missing = [report for report in reports if WORDS.get(report, report) not in disclosed]
     assert not missing, f"{name}: the card says {disclosed!r}, and clients send {missing}"
+
+
+@pytest.mark.parametrize("name", STRATEGIES.builtin)
+def test_the_card_says_selected_as_the_glossary_does(name: str) -> None:
+    """Cards called the clients of a round participants, which elsewhere are those whose updates were admitted."""
+    card = STRATEGIES.find(name, "name").card
+    assert "participant" not in f"{card.asks} {card.discloses} {card.knows} {card.score}"

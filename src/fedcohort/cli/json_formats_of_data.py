@@ -110,9 +110,9 @@ source: text - Its source.
 status: text - `paper`, `code` or `ours`.
 asks: text - What it asks clients.
 discloses: text - What clients disclose.
-knows: text - What it knows without asking.
-cost: text - Its cost.
-score: text - Its score.
+knows: text - What the server must know or hold in order to select.
+cost: text - Work of the server in a round.
+score: text - What it assumes about the score of a model: the accuracy, or R² for numeric labels.
 also_known_as: [text] - What it is called in the literature.
 needs: [text] - What it needs of the experiment.
 parameters: [Parameter] - Its parameters.

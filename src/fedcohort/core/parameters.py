@@ -26,7 +26,9 @@ from fedcohort.core.given_values import plain_numbers
 from fedcohort.core.user_code.own_code import place_of
 from fedcohort.core.words.setting_words import Place, expected, place_in
 
-__all__ = ["NotInKey", "Parameter", "defaults", "describe", "docstring", "explain", "in_key", "make", "parameters"]
+__all__ = [
+    "NotInKey", "Parameter", "defaults", "describe", "docstring", "explain", "has_source", "in_key", "make", "parameters",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -133,6 +135,11 @@ def docstring(plugin: object) -> str:
     tree = _in_source(plugin)
     text = ast.get_docstring(tree) if isinstance(tree, ast.ClassDef | ast.FunctionDef) else None
     return text or ""
+
+
+def has_source(cls: type) -> bool:
+    """Whether the source of a class can be read; that of one typed into a console cannot, before Python 3.13."""
+    return _in_source(cls) is not None
 
 
 def _in_source(part: object) -> ast.stmt | None:

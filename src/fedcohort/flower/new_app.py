@@ -57,6 +57,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         "package": package,
         "flwr": version("flwr"),
         "address": address,
+        "host": address.rpartition(":")[0].strip("[]"),
         "port": port,
         "clients": str(PER_SITE * sites),
         "sites": str(sites),

@@ -434,18 +434,15 @@ def test_the_site_file_of_the_documentation_is_valid(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")
 def test_the_keys_of_a_new_app_are_made(tmp_path: Path) -> None:
     folder = tmp_path / "app"
-    new_app(folder, sites=2)
+    new_app(folder, sites=2, address="fl.example.org:9000")
     subprocess.run([folder / "make-keys.sh"], check=True, capture_output=True)
-    verified = [
-        "openssl",
-        "verify",
-        "-CAfile",
-        "certificates/ca.crt",
-        "-verify_ip",
-        "127.0.0.1",
-        "certificates/server.pem",
-    ]
-    subprocess.run(verified, cwd=folder, check=True, capture_output=True)
+    for name in (
+        ["-verify_ip", "127.0.0.1"],
+        ["-verify_hostname", "localhost"],
+        ["-verify_hostname", "fl.example.org"],
+    ):
+        verified = ["openssl", "verify", "-CAfile", "certificates/ca.crt", *name, "certificates/server.pem"]
+        subprocess.run(verified, cwd=folder, check=True, capture_output=True)
     for i in (1, 2):
         check_security(read_site_file(folder / f"site-{i}.toml"), folder, insecure=False)
 

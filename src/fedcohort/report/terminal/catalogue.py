@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fedcohort.core.plugins import Card
 from fedcohort.core.words.formatted_values import setting
 
 __all__ = ["plug_in_list", "plug_ins"]
@@ -59,6 +60,9 @@ _STATUS = {
     "ours": "an own reading or design, not a published method",
 }
 
+_FACT = {"score": "accuracy or R²"}
+"""What facts are called that have another name in the card: the score of a strategy is what ranks clients."""
+
 
 def _plug_in(entry: Mapping[str, Any]) -> Group:
     lines: list[RenderableType] = [Text.assemble((entry["name"], "bold cyan"), "  ", entry["summary"])]
@@ -71,8 +75,9 @@ def _plug_in(entry: Mapping[str, Any]) -> Group:
         facts.add_row(Text("source", style="dim"), Text(entry["source"]))
         facts.add_row(Text("status", style="dim"), Text(f"{entry['status']}: {_STATUS[entry['status']]}"))
         for fact in ("asks", "discloses", "knows", "score", "cost", "needs"):
-            if entry.get(fact):
-                facts.add_row(Text(fact, style="dim"), Text(entry[fact] if fact != "needs" else ", ".join(entry[fact])))
+            if entry.get(fact) and (fact != "score" or entry[fact] != Card.score):
+                words = entry[fact] if fact != "needs" else ", ".join(entry[fact])
+                facts.add_row(Text(_FACT.get(fact, fact), style="dim"), Text(words))
     for parameter in entry["parameters"]:
         head = Text.assemble((parameter["name"], "green"), f" = {setting(parameter['default'])}")
         facts.add_row(head, Text.assemble(parameter["doc"].replace("``", ""), (f"  ({parameter['type']})", "dim")))

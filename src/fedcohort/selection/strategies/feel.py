@@ -54,7 +54,7 @@ class FEEL(Selector):
         source="Ren et al. 2020, arXiv:2004.00490, for one client per round; several clients, and their weights, ours",
         status="paper",
         asks="every available client for the norm of its gradient (m model downloads, m gradients), unless it is cached, and for "
-        "the time of its upload, unless that is measured; participants for their number of local steps (1 number with the update)",
+        "the time of its upload, unless that is measured; selected clients for their number of local steps (1 number with the update)",
         discloses=f"{GradientNorm.reveals}; {Speed.reveals}; its number of local steps in each round in which it trains",
         knows="N_i; durations",
         cost="O(m·iterations)",

@@ -19,7 +19,7 @@ model converges, and the draw outweighs them later; divided by the mean of their
     flash_printed   the algorithm as printed in the paper
     flash_linucb    like flash, with an upper confidence bound in place of the draw
 
-``eval_point = "local"`` uses losses of the models that the participants trained, for which the printed pairing is the causal one.
+``eval_point = "local"`` uses losses of the models that the selected clients trained, for which the printed pairing is the causal one.
 Contexts are then measured only when a client takes part, the pairs are (x_t(i), r_t(i)) for i in S_t, and no client is asked
 a question.
 
@@ -105,7 +105,7 @@ class Flash(ContextBandit):
     context_refresh: Literal["all", "selected"] = "all"
     """Clients that report losses in every round: all available ones, or only the selected ones; the others keep an older context."""
     eval_point: Literal["global", "local"] = "global"
-    """Model whose losses are reported: the one that clients receive (global), or the one that each participant trained (local)."""
+    """Model whose losses are reported: the one that clients receive (global), or the one that each selected client trained (local)."""
     first_round: Literal["auto", "all", "random"] = "auto"
     """Clients of S_0: all available, k random ones, or auto: all available if the federation has at most 100 clients."""
 
@@ -146,7 +146,7 @@ class Flash(ContextBandit):
             return
         clients = outcome.cohort.clients[outcome.admitted]
         if self.eval_point == "local":
-            clients = self._take_participants_answers(outcome)
+            clients = self._take_reported_losses(outcome)
         # In a client's first round its reward is undefined, so the head learns nothing from it.
         clients = clients[np.isfinite(self.reward[clients]) & ~self.silent[clients]]
         self.build_head().learn(self.learned, clients, self.features(clients), self.reward[clients])
@@ -166,8 +166,8 @@ class Flash(ContextBandit):
         candidates = self.candidates(round, max(round.t - 2, 0))
         return self.select_top(head, state, head.score(state, candidates), candidates, round)
 
-    def _take_participants_answers(self, outcome: Outcome) -> Indices:
-        """Update contexts and rewards with the losses that participants sent; returns the admitted clients among them."""
+    def _take_reported_losses(self, outcome: Outcome) -> Indices:
+        """Update contexts and rewards with the losses that trained clients sent; returns the admitted clients among them."""
         answers = np.stack([outcome.billed_report("training_loss"), outcome.billed_report("held_out_loss")], axis=1)
         timed = outcome.trained & np.isfinite(outcome.durations)
         clients = outcome.cohort.clients[timed]

@@ -45,7 +45,7 @@ class HACCS(Selector):
     card: ClassVar[Card] = Card(
         source="Wolfrath et al. 2022 (IPDPS); code NS-PhD-Research/HACCS",
         status="ours",
-        asks="all clients for their label histogram and speed, once; participants for their training loss",
+        asks="all clients for their label histogram and speed, once; selected clients for their training loss",
         discloses=f"its label histogram, with noise if epsilon_dp is set; {Speed.reveals}; its training loss",
         knows="label histograms; durations",
         cost=f"O(m²K) once, m at most {MAX_CLIENTS:,}; then O(m log m + k·clusters)",

@@ -70,7 +70,7 @@ class Oort(Selector):
     card: ClassVar[Card] = Card(
         source="Lai et al. 2021, arXiv:2010.06081, Algorithm 1; code SymbioticLab/FedScale, thirdparty/oort",
         status="code",
-        asks="participants for the mean of their squared losses and the number of these samples (2 numbers with the update); "
+        asks="selected clients for the mean of their squared losses and the number of these samples (2 numbers with the update); "
         "new clients for their speed, once",
         discloses="its mean squared training loss, and how many samples it trained on, in each round in which it trains; "
         + Speed.reveals,

@@ -122,7 +122,7 @@ class CommunicationPowerOfChoice(Selector):
     card: ClassVar[Card] = Card(
         source=SOURCE,
         status="paper",
-        asks="participants for their mean training loss, sent with the update",
+        asks="selected clients for their mean training loss, sent with the update",
         discloses="its mean training loss in each round in which it trains",
         knows="numbers of samples",
         cost="O(m + d log d)",

@@ -51,7 +51,7 @@ class PyramidFL(Oort):
     card: ClassVar[Card] = Card(
         source="Li et al. 2022 (MobiCom); code liecn/PyramidFL, training/param_server.py",
         status="code",
-        asks="participants for the mean of their squared losses, the number of these samples, and the norm of their update "
+        asks="selected clients for the mean of their squared losses, the number of these samples, and the norm of their update "
         "(3 numbers with the update), and for more epochs; new clients for their speed, once",
         discloses="its mean squared training loss, how many samples it trained on, and the norm of its whole update; "
         + Speed.reveals,

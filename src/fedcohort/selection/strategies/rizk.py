@@ -47,7 +47,7 @@ class Rizk(Selector):
     card: ClassVar[Card] = Card(
         source="Rizk, Vlaski, Sayed 2020, arXiv:2012.07383 (abstract)",
         status="ours",
-        asks="participants for their number of local steps (1 number with the update); the server computes the norm of the update",
+        asks="selected clients for their number of local steps (1 number with the update); the server computes the norm of the update",
         discloses="its number of local steps in each round in which it trains",
         knows="N_i",
     )

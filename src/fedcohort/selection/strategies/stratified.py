@@ -50,7 +50,7 @@ class Stratified(Selector):
     card: ClassVar[Card] = Card(
         source="CP thesis, section 4.2 (idea)",
         status="ours",
-        asks="all clients for the trait that defines their stratum, once; participants for their training loss "
+        asks="all clients for the trait that defines their stratum, once; selected clients for their training loss "
         "(1 number with the update), which only allocation = neyman uses",
         discloses="its label histogram if by is label_cluster or dominant_label (which needs its largest class only); otherwise the "
         "trait that by names; its mean training loss in each round in which it trains",
