@@ -290,7 +290,7 @@ class Chooser:
             self._waiting = self.observed = None
 
     def save(self, path: str | Path) -> None:
-        """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors).
+        """Write :meth:`state_dict` to a file, in one step; then it survives a power loss. The file holds data only (safetensors).
 
         Raises:
             UsageError: the file cannot be written.
