@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ import fedcohort
 from fedcohort import Chooser, ClientResult, UsageError
 from fedcohort.chooser.argument_checks import ids_of
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.files.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, save_state, unpack
 from fedcohort.core.parameters import parameters
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import STRATEGIES, Census, Cohort, LocalLoss, Outcome, Question, Round, Selector
@@ -529,6 +530,21 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         Chooser(Uniform(), CENSUS).restore(tmp_path / "state")
     with pytest.raises(UsageError, match=r"none: cannot be restored \(No such file or directory\)$"):
         Chooser(Uniform(), CENSUS).restore(tmp_path / "none")
+
+
+def test_a_state_with_a_changed_byte_is_refused(tmp_path: Path) -> None:
+    """Also in numbers, where every byte can be read. Without the hash, as in files of earlier versions, a state can be restored."""
+    own, later, file = Chooser(UCB(), CENSUS), Chooser(UCB(), CENSUS), tmp_path / "state"
+    own.save(file)
+    whole, before = file.read_bytes(), pack(own.state_dict())
+    for place in [*range(0, len(whole), 5), len(whole) - 1]:
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with suppress(UsageError):
+            later.restore(file)
+        assert pack(later.state_dict()) == before, place
+    refuses("cannot be restored (it is damaged: its content is not what was saved)", later.restore, file)
+    save_state(file, own.state_dict())
+    Chooser(UCB(), CENSUS).restore(file)
 
 
 def test_a_question_to_clients_that_are_away_is_refused() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -460,6 +461,19 @@ def test_a_restart_leaves_the_same_record(strategy: str, tmp_path: Path) -> None
     ]
     assert tables[0] == tables[1]
     fedcohort.open_run(tmp_path / "cut").verify()
+
+
+def test_a_record_survives_a_power_loss_like_the_chooser(tmp_path: Path) -> None:
+    """The chooser is saved after the record: a record that had lost rounds that the chooser has could not be continued."""
+    own, again = chooser(), chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=4) as record:
+        play(own, record, 3, tmp_path)
+        unsynced = shutil.ignore_patterns("*-wal", "*-shm", "*.lock")  # SQLite's log, if it is not merged yet
+        shutil.copytree(tmp_path / "run", tmp_path / "left", ignore=unsynced)
+    again.restore(tmp_path / "chooser.safetensors")
+    with ServerRecord(tmp_path / "left", again, rounds=4) as record:
+        play(again, record, 1)
+    assert fedcohort.open_run(tmp_path / "left").last_round == 4
 
 
 def test_a_server_that_ended_before_it_saved_the_chooser_begins_again(tmp_path: Path) -> None:

@@ -32,12 +32,10 @@ from fedcohort.chooser.failed_calls import OneCall, restored_on_failure
 from fedcohort.chooser.known_times import KnownTimes, remember
 from fedcohort.chooser.observed_round import ObservedRound
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
-from fedcohort.chooser.saved_state import check_state, settings_of
+from fedcohort.chooser.saved_state import check_state, read_state, settings_of, write_state
 from fedcohort.core.arrays import Indices, read_only
 from fedcohort.core.errors import UsageError
-from fedcohort.core.files.durable_files import replace_file
 from fedcohort.core.files.paths import as_path
-from fedcohort.core.files.state_files import CorruptState, load_state, pack
 from fedcohort.core.given_values import whole_number
 from fedcohort.core.random_streams import rng
 from fedcohort.record import Reasons
@@ -290,15 +288,12 @@ class Chooser:
             self._waiting = self.observed = None
 
     def save(self, path: str | Path) -> None:
-        """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors).
+        """Write :meth:`state_dict` to a file, in one step; then it survives a power loss. The file holds data only (safetensors).
 
         Raises:
             UsageError: the file cannot be written.
         """
-        try:
-            replace_file(as_path(path, "path"), pack(self.state_dict()))
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+        write_state(as_path(path, "path"), self.state_dict())
 
     def restore(self, path: str | Path) -> None:
         """Restore the state that :meth:`save` wrote.
@@ -306,11 +301,7 @@ class Chooser:
         Raises:
             UsageError: the file is damaged, or its state belongs to another chooser.
         """
-        try:
-            state = load_state(as_path(path, "path"))
-        except (OSError, CorruptState) as error:
-            raise UsageError(f"{path}: cannot be restored ({getattr(error, 'strerror', None) or error})") from None
-        self.load_state_dict(state)
+        self.load_state_dict(read_state(as_path(path, "path")))
 
     def _one_call(self) -> AbstractContextManager[None]:
         """Refuse calls from ``ask`` or from other threads during a block, in which the strategy and the round may change."""

@@ -101,10 +101,10 @@ class DecisionRecord:
         self._writer.rewind(last)
 
     def write(self, row: RoundRow, state: Mapping[str, Any] | None = None) -> None:
-        """Commit a round, with its checkpoint if there is a ``state``."""
+        """Commit a round, with its checkpoint if there is a ``state``. It survives a power loss: the server's own state may, too."""
         assert self._writer is not None
         saved: Saved | None = None if state is None else self._writer.save(row.round, state)
-        self._writer.record([row], saved)
+        self._writer.record([row], saved, durable=True)
 
     def finish(self, model: Mapping[str, Any]) -> None:
         """Save the final model, mark the run as finished, and close it."""

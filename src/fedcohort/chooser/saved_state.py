@@ -1,16 +1,55 @@
-"""The state of a chooser: whether it belongs to this chooser, and can be used."""
+"""The state of a chooser: its file, whether it belongs to this chooser, and can be used."""
 
+import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.state_files import CorruptState, load_state, pack
 from fedcohort.core.given_values import as_float
 from fedcohort.selection import Selector
 
-__all__ = ["check_state", "settings_of"]
+__all__ = ["check_state", "read_state", "settings_of", "write_state"]
+
+_HASH = "sha256"
+"""Key of the hash of a state in its file."""
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state to a file, with its hash.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        replace_file(path, pack({**state, _HASH: _hash(state)}))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_state` wrote. Files of earlier versions have no hash.
+
+    Raises:
+        UsageError: the file cannot be read, or is damaged.
+    """
+    try:
+        state = load_state(path)
+        saved = state.pop(_HASH, None)
+        if saved is not None and saved != _hash(state):
+            raise CorruptState("it is damaged: its content is not what was saved")
+    except (OSError, CorruptState) as error:
+        raise UsageError(f"{path}: cannot be restored ({getattr(error, 'strerror', None) or error})") from None
+    return state
+
+
+def _hash(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(pack(state)).hexdigest()
 
 
 def settings_of(strategy: Selector) -> dict[str, str]:

@@ -102,7 +102,7 @@ class ServerRecord(DecisionRecord):
         client_accuracy: ArrayLike | None = None,
         note: str = "",
     ) -> None:
-        """Record a round, after :meth:`Chooser.observe`.
+        """Record a round, after :meth:`Chooser.observe` and before :meth:`Chooser.save`. It then survives a power loss.
 
         Args:
             outcome: the outcome of the round.

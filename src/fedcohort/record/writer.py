@@ -180,15 +180,20 @@ class Writer:
         with self._to_disk():
             return self._files.write(round_, state)
 
-    def record(self, rows: Sequence[RoundRow], saved: Saved | None = None) -> None:
+    def record(self, rows: Sequence[RoundRow], saved: Saved | None = None, *, durable: bool = False) -> None:
         """Commit rounds: metrics, decisions, ledger, and the checkpoint that belongs to the last of them, in one transaction.
+
+        Args:
+            rows: the rounds.
+            saved: the checkpoint, if there is one.
+            durable: whether the rounds have to survive a power loss; otherwise those of durable checkpoints do.
 
         Raises:
             UsageError: the disk is full, or the directory cannot be written; the rounds are not recorded.
         """
         rounds = {row.round: as_rows(row, self._tables) for row in rows}
         begin = time.monotonic()
-        durable = saved is not None and begin >= self._due
+        durable = durable or (saved is not None and begin >= self._due)
         with self._to_disk():
             if saved is not None and durable:
                 self._sync_checkpoint(saved.file)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedcohort.core.files.durable_files import reserve, sync_directory
+from fedcohort.core.files import durable_files
+from fedcohort.core.files.durable_files import replace_files, reserve, sync_directory
 
 
 def refuses(number: int) -> Any:
@@ -50,3 +51,41 @@ def test_directories_that_cannot_be_opened_are_not_synced(tmp_path: Path, monkey
         sync_directory(tmp_path)
     monkeypatch.delattr(os, "O_DIRECTORY")
     sync_directory(tmp_path)
+
+
+def test_a_replaced_file_survives_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are on the disk before the new file gets the name of the old one, and then the name is."""
+    done: list[tuple[str, Any]] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        sync(descriptor)
+        done.append(("sync", os.fstat(descriptor).st_ino))
+
+    def replaced(written: Path, target: Path) -> Path:
+        done.append(("replace", written.stat().st_ino))
+        return replace(written, target)
+
+    monkeypatch.setattr(durable_files, "_sync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    files = [tmp_path / "a", tmp_path / "b"]
+    replace_files(dict.fromkeys(files, b"new"))
+    inodes = [path.stat().st_ino for path in files]
+    assert done == [
+        *(("sync", inode) for inode in inodes), *(("replace", inode) for inode in inodes), ("sync", tmp_path.stat().st_ino),
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    """Others cannot read the new content of a file that was closed to them, also not before it has its name."""
+    closed, read_only, link = tmp_path / "closed", tmp_path / "read-only", tmp_path / "link"
+    for path, mode in ((closed, 0o600), (read_only, 0o444)):
+        path.write_bytes(b"old")
+        path.chmod(mode)
+    link.symlink_to(closed)
+    replace_files({link: b"new", read_only: b"new", tmp_path / "fresh": b"new"})
+    assert [path.read_bytes() for path in (closed, read_only)] == [b"new", b"new"]
+    assert [path.stat().st_mode & 0o777 for path in (closed, read_only)] == [0o600, 0o444]
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "fresh").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -375,6 +375,22 @@ def test_memories_are_kept_in_versions(folder: str | None, tmp_path: Path) -> No
             later.get(run, "a", version)
 
 
+def test_new_memories_are_kept_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The files that are there have times of the future."""
+    import torch
+
+    memories = MemoryVersions(tmp_path)
+    for i in range(KEPT):
+        memories.put("run", "a", f"v{i}", "", {"c": {"w": torch.tensor([i])}})
+        [written] = tmp_path.glob(f"run/*/v{i}.safetensors")
+        later = written.stat().st_mtime_ns + 3_600_000_000_000
+        os.utime(written, ns=(later, later))
+    for i in range(KEPT, 2 * KEPT):
+        memories.put("run", "a", f"v{i}", f"v{i - 1}", {"c": {"w": torch.tensor([i])}})
+        kept = {f"v{j}.safetensors" for j in range(i + 1 - KEPT, i + 1)}
+        assert {path.name for path in tmp_path.glob("run/*/*")} == kept
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -84,20 +85,28 @@ def reserve(descriptor: int, start: int, length: int) -> None:
         left -= os.write(descriptor, bytes(min(left, _PIECE)))
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, like: Path | None = None) -> None:
     """Write a file and wait until its bytes are on the disk.
+
+    Args:
+        path: the file.
+        content: its bytes.
+        like: a file whose permissions it gets before it has content, if there is such a file.
 
     Raises:
         OSError: it could not be written.
     """
     with path.open("wb") as file:
+        if like is not None:
+            with suppress(OSError):  # there is no such file, or the file system has no permissions
+                shutil.copymode(like, path)
         file.write(content)
         file.flush()
         _sync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file completely, or leave it as it was, for instance if the disk is full.
+    """Write a file completely, or leave it as it was, for instance if the disk is full. It keeps its permissions.
 
     Raises:
         OSError: it could not be written.
@@ -129,7 +138,7 @@ def write_named_file(file: str | Path, text: str, named: str) -> int:
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files completely, or leave all of them as they were, for instance if the disk is full.
+    """Write files completely, or leave all of them as they were, for instance if the disk is full. They keep their permissions.
 
     Raises:
         OSError: they could not be written.
@@ -144,9 +153,11 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
             fresh[real] = real.with_name(
                 f".{real.name[:40]}.{os.getpid()}-{get_ident()}.{len(fresh)}"
             )  # long names can begin alike
-            fresh[real].write_bytes(content)
+            write_file(fresh[real], content, like=real)
         for real, written in fresh.items():
             written.replace(real)
+        for folder in {real.parent for real in fresh}:
+            sync_directory(folder)
     finally:
         for written in fresh.values():
             with suppress(OSError):

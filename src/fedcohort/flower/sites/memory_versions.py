@@ -6,8 +6,9 @@ checkpoint finds the version that it knows.
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcohort.core.files.durable_files import replace_file
@@ -74,8 +75,11 @@ class MemoryVersions:
         folder = self._folder / place
         with keeping("the memory of a client"):
             folder.mkdir(parents=True, exist_ok=True)
-            replace_file(folder / f"{version}.safetensors", data)
-        by_age = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+            others = [path for path in folder.glob("*.safetensors") if path.stem != version]
+            written = folder / f"{version}.safetensors"
+            replace_file(written, data)
+            _make_newest(written, others)
+        by_age = sorted([*others, written], key=_time)
         for name in _superfluous([path.stem for path in by_age], begun_with):
             (folder / f"{name}.safetensors").unlink(missing_ok=True)
 
@@ -86,6 +90,17 @@ class MemoryVersions:
 
 def _superfluous(oldest_first: list[str], begun_with: str) -> list[str]:
     return [name for name in oldest_first[:-KEPT] if name != begun_with]
+
+
+def _time(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _make_newest(written: Path, others: Sequence[Path]) -> None:
+    """Let the times of files tell the order in which they were written, also after the clock was set back."""
+    newest = max(map(_time, others), default=0)
+    if _time(written) <= newest:
+        os.utime(written, ns=(newest + 1, newest + 1))
 
 
 def _check(name: str) -> None:
