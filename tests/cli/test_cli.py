@@ -474,7 +474,8 @@ def test_notes_below_seeds_explain_shown_columns_only(tmp_path: Path, monkeypatc
         notes = shown.partition("Accuracies are in %")[2]
         hidden = notes.partition("Hidden for lack of width:")[2]
         assert ("Local accuracy: of" in notes) == ("local accuracy" not in hidden)
-        assert ("Jain of chance: its" in notes) == ("Jain of chance" not in hidden)
+        chance = "Jain of chance: its mean under uniform selection of as many of the available clients in each round"
+        assert (chance in notes) == ("Jain of chance: its" in notes) == ("Jain of chance" not in hidden)
         assert bool(hidden) == (columns == "60")
 
 

@@ -102,6 +102,12 @@ def test_all_candidates_train_and_their_number_is_at_least_k() -> None:
     assert len(asked) == 3  # all clients send their updates, so no question is needed
 
 
+def test_the_note_tells_the_draw_and_not_what_arrives() -> None:
+    """Clients that are drawn can still fail or be late, so that it is not known when the note is written who sends an update."""
+    cohort = ready(OCS).select(a_round(2, 5, norms=NORMS))
+    assert the_why(cohort).note == f"{len(cohort)} of 5 candidates drawn to send their update; 2 expected"
+
+
 def test_a_client_without_a_norm_is_not_a_candidate() -> None:
     for t in range(1, 30):
         cohort = ready(OCS).select(a_round(2, 5, t=t, norms=[np.nan, 1.0, np.inf, 1.0, 1.0]))

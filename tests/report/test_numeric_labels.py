@@ -225,10 +225,10 @@ def test_a_table_for_a_paper_says_what_the_score_of_a_client_is(tmp_path: Path) 
     """It is no R² of the client's own labels, as the caption said."""
     compared = fedcohort.compare(diverging(0.05), runs=tmp_path)
     caption = to_latex(compared)
-    assert "Over clients: score on each client's own held-out or training data" in caption
+    assert "Over clients: score on each client's own training samples" in caption
     assert "Score of a client: 1 $-$ mean squared error in units of the variance of all training labels." in caption
     displayed = str(compared._repr_mimebundle_()["text/html"])
-    assert "Over clients: score on each client&#x27;s own held-out or training data" in displayed
+    assert "Over clients: score on each client&#x27;s own training samples" in displayed
 
 
 def test_without_a_score_there_is_no_distribution_over_clients(tmp_path: Path) -> None:

@@ -299,9 +299,9 @@ class Measures(Section):
     """Number of rounds between evaluations on the test set; the last round is always evaluated."""
     clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
-    means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
-    which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
-    and the record counts no cost."""
+    means never. With ``federation.holdout``, each client uses its held-out samples, and a client without any has no result; otherwise
+    it uses its training samples. If the data set says which test samples are a client's, these are used instead, in every evaluation
+    on the test set. Strategies do not see the results, and the record counts no cost."""
     personal_epochs: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Local epochs after which the global model is measured on each client's own data, as its personal model: on its test samples
     if the data set says which they are, otherwise on its held-out samples,

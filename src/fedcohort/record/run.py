@@ -209,7 +209,7 @@ class Run:
 
         The data are the client's test samples if the data set says which they are (``meta["client data"]`` is ``"test samples"``);
         they are measured whenever the test set is. Otherwise they are those of ``measures.clients_every``, without which the table
-        is empty. NaN for clients without data.
+        is empty. NaN for clients without such samples.
         """
         with self._reading() as connection:
             return accuracies_table(client_accuracies(connection))

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
     from fedcohort.experiment import Experiment
 
-__all__ = ["Chance", "about_chance", "chance_in"]
+__all__ = ["AS_CHANCE", "Chance", "about_chance", "chance_in"]
 
 MOST = 100_000_000
 """Largest number of clients × rounds whose availability is computed again, which takes about a second."""
+
+AS_CHANCE = (
+    "uniform selection of as many of the available clients in each round, or of all if the available ones are unknown"
+)
+"""What chance is, beside numbers of runs of which some may have no record of the available clients."""
 
 Mask = NDArray[np.bool_]
 

@@ -18,19 +18,25 @@ TEST = {"client data": "test samples"}
 
 
 @pytest.mark.parametrize(
-    ("facts", "samples"),
+    ("facts", "holdouts", "samples"),
     [
-        (({}, {}), "held-out or training data"),
-        ((TEST, TEST), "test samples"),
-        ((TEST, {}), "data"),
-        (({"plan": "server"}, {"plan": "server"}), "data"),
+        (({}, {}), (0.0, 0.0), "training samples"),
+        (({}, {}), (0.2, 0.5), "held-out samples"),
+        (({}, {}), (0.0, 0.2), "data"),
+        ((TEST, TEST), (0.0, 0.2), "test samples"),
+        ((TEST, {}), (0.0, 0.0), "data"),
+        (({"plan": "server"}, {"plan": "server"}), (0.0, 0.0), "data"),
     ],
 )
-def test_every_place_says_the_same(facts: tuple[dict[str, str], ...], samples: str, tmp_path: Path) -> None:
+def test_every_place_says_the_same(
+    facts: tuple[dict[str, str], ...], holdouts: tuple[float, ...], samples: str, tmp_path: Path
+) -> None:
     rows = [played(1, [0], client_accuracy=np.array([0.2, 0.4, 0.6, 0.8]))]
     runs = [
-        written(tmp_path / label, rows, label=label, facts=own, federation={"clients": 4}, selection=label)
-        for label, own in zip(("uniform", "round_robin"), facts, strict=True)
+        written(tmp_path / label, rows, label=label, facts=own, federation=federation, selection=label)
+        for label, own, federation in zip(
+            ("uniform", "round_robin"), facts, [{"clients": 4, "holdout": each} for each in holdouts], strict=True
+        )
     ]
     story = gather(runs)
     figure = next(each for each in client_accuracy(story, PAGE) if each.key == "client-accuracy")

@@ -158,7 +158,7 @@ def test_scores_of_clients_never_selected_are_untried() -> None:
     [
         (1, ""),
         (5, "Of at most 10 clients, the worst tenth is one client."),
-        (12, "Of 12 clients with data, the worst tenth is 2 clients."),
+        (12, "Of 12 clients that were measured, the worst tenth is 2 clients."),
         (20, ""),
     ],
 )
@@ -176,7 +176,7 @@ def test_notes_below_all_measures_say_how_many_clients_the_worst_tenth_is(
 def test_clients_without_data_are_no_part_of_the_worst_tenth(tmp_path: Path) -> None:
     """Of 15 clients, 4 had no data under one seed and 9 under another: "Of 15 clients with data, the worst tenth is 2 clients"."""
     for without, note in (
-        ((4, 4), " Of 11 clients with data, the worst tenth is 2 clients."),
+        ((4, 4), " Of 11 clients that were measured, the worst tenth is 2 clients."),
         ((4, 9), f" {ABOUT_ONE}"),
     ):
         runs = {}
@@ -204,7 +204,9 @@ def test_measures_are_means_over_seeds(runs: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "Means over seeds" in text
     assert about_worst([5, 20]) == " Of at most 10 clients, the worst tenth is one client."
-    assert about_worst([15, 15]) == " Of 15 clients with data, the worst tenth is 2 clients.", "that is 13% of them"
+    assert about_worst([15, 15]) == " Of 15 clients that were measured, the worst tenth is 2 clients.", (
+        "that is 13% of them"
+    )
     assert about_worst([20]) == ""
     wide = terminal.as_text(terminal.summaries([f"row {i}" for i in range(9)], [mean] * 9), 100)
     assert all(f"row {i}" in wide for i in range(9)), "columns that do not fit follow below"

@@ -102,7 +102,7 @@ def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison, monke
     assert "Over clients" not in to_latex(compared)
     table = compared.table.assign(client_accuracy=0.8125, client_accuracy_sd=0.0625, worst_client_accuracy=0.5)
     vars(compared)["table"] = table
-    assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
+    assert "Over clients: accuracy on each client's own training samples" in to_latex(compared)
     monkeypatch.setattr(comparison_notes, "samples_of_clients", lambda _: "test samples")
     heading, first, *_ = cells_of(latex := to_latex(compared))
     at = heading.index("Over clients")

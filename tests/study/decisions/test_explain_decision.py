@@ -149,30 +149,60 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
     json.loads(json.dumps(found.to_json()))
 
 
+def in_score_words(*scored: tuple[float, dict[str, float]]) -> str:
+    """What is said about the score of the first of these candidates, each with its score and its terms."""
+    from fedcohort.study.decisions.decision_candidates import score_in_words
+
+    candidates = [Candidate(i, True, score, i + 1.0, terms) for i, (score, terms) in enumerate(scored)]
+    return score_in_words(candidates[0], candidates)
+
+
 def test_scores_in_words() -> None:
-    def said(score: float, **terms: float) -> str:
-        from fedcohort.study.decisions.decision_candidates import score_in_words
-
-        return score_in_words(Candidate(0, True, score, 1.0, terms))
-
-    assert said(1.5, a=1.0, b=0.5) == "its score is 1.5 = a 1 + b 0.5"
-    assert said(0.02, a=0.1, b=0.2) == "its score is 0.02 = a 0.1 × b 0.2"
-    assert said(1.0, a=0.25, b=0.5, exploration=0.25, x_a=3.0) == (
+    said = in_score_words
+    assert said((1.5, {"a": 1.0, "b": 0.5}), (0.75, {"a": 0.25, "b": 0.5})) == "its score is 1.5 = a 1 + b 0.5"
+    assert said((0.02, {"a": 0.1, "b": 0.2}), (0.3, {"a": 0.5, "b": 0.6})) == "its score is 0.02 = a 0.1 × b 0.2"
+    summed = {"a": 0.25, "b": 0.5, "exploration": 0.25, "x_a": 3.0}
+    assert said((1.0, summed), (2.0, summed | {"exploration": 1.25})) == (
         "its score is 1 = a 0.25 + b 0.5 + exploration 0.25 (x_a 3)"
     )
-    assert said(0.3, statistical=1.0, temporal=0.5, system=0.2, duration=9.0) == (
+    of_oort = {"statistical": 1.0, "temporal": 0.5, "system": 0.2, "duration": 9.0}
+    assert said((0.3, of_oort), (0.6, of_oort | {"system": 0.4}), (math.nan, {})) == (
         "its score is 0.3 = (statistical 1 + temporal 0.5) × system 0.2 (duration 9)"
     )
-    assert said(0.36, utility=0.72, seconds=2.0) == "its score is 0.36 = utility 0.72 / seconds 2"
-    assert said(math.inf, fit=1.0, bonus=math.inf) == "its score is ∞ (fit 1, bonus ∞)"
-    assert said(0.5, p=0.1, norm=math.nan) == "its score is 0.5 (p 0.1)"
-    assert said(2.0, loss=2.0) == "its score is 2, its loss"
-    assert said(7.0, loss=2.0, waited=3.0) == "its score is 7 (loss 2, waited 3)"
-    assert said(7.0, loss=2.0, waited=math.nan) == "its score is 7 (loss 2)"
-    assert said(math.inf, loss=math.inf) == "its score is ∞, its loss"
-    assert said(math.nan, loss=math.nan, waited=3.0) == "it has no score (waited 3)"
-    assert said(209_600.4) == "its score is 209,600"
-    assert said(-0.02) == "its score is −0.02"
+    divided = {"utility": 0.72, "seconds": 2.0}
+    assert said((0.36, divided), (0.0, divided | {"utility": 0.0})) == "its score is 0.36 = utility 0.72 / seconds 2"
+    assert said((0.0, divided | {"utility": 0.0}), (0.36, divided)) == "its score is 0 = utility 0 / seconds 2"
+    infinite = (math.inf, {"fit": 1.0, "bonus": math.inf})
+    assert said(infinite, (1.5, {"fit": 1.0, "bonus": 0.5})) == "its score is ∞ (fit 1, bonus ∞)"
+    assert said((1.5, {"fit": 1.0, "bonus": 0.5}), infinite, (2.5, {"fit": 2.0, "bonus": 0.5})) == (
+        "its score is 1.5 = fit 1 + bonus 0.5"
+    )
+    assert said((-math.inf, divided), (0.36, divided), (0.0, divided | {"utility": 0.0})) == (
+        "its score is −∞ (utility 0.72, seconds 2)"
+    )
+    assert said((0.5, {"p": 0.1, "norm": math.nan}), (0.7, {"p": 0.2})) == "its score is 0.5 (p 0.1)"
+    assert said((2.0, {"loss": 2.0}), (1.0, {"loss": 1.0}), (math.nan, {})) == "its score is 2, its loss"
+    assert said((7.0, {"loss": 2.0, "waited": 3.0}), (1.0, {})) == "its score is 7 (loss 2, waited 3)"
+    assert said((7.0, {"loss": 2.0, "waited": math.nan})) == "its score is 7 (loss 2)"
+    assert said((math.inf, {"loss": math.inf}), (2.0, {"loss": 2.0})) == "its score is ∞, its loss"
+    assert said((math.nan, {"loss": math.nan, "waited": 3.0})) == "it has no score (waited 3)"
+    assert said((209_600.4, {})) == "its score is 209,600"
+    assert said((-0.02, {})) == "its score is −0.02"
+
+
+def test_a_formula_gives_the_scores_of_all_candidates() -> None:
+    """The terms of one score can fit a formula by chance, which would tell a rule that the strategy does not have."""
+    said = in_score_words
+    of_tifl = {"tier": 0.0, "probability of its tier": 0.25}
+    assert said((0.0, of_tifl), (-1.0, of_tifl | {"tier": 1.0})) == (
+        "its score is 0 (tier 0, probability of its tier 0.25)"
+    ), "not their product"
+    assert said((0.0, of_tifl), (0.0, of_tifl)) == "its score is 0 (tier 0, probability of its tier 0.25)"
+    assert said((9.0, {"valuation": 9.0, "probability": 0.0}), (21.0, {"valuation": 21.0, "probability": 0.25})) == (
+        "its score is 9 (valuation 9, probability 0)"
+    ), "not their sum"
+    assert said((1.0, {"group": 1.0}), (0.0, {"group": 3.0})) == "its score is 1 (group 1)", "not its group"
+    assert said((1.0, {"p": 1.0})) == "its score is 1 (p 1)", "a single candidate tells nothing"
 
 
 def test_infinite_scores_are_kept(tmp_path: Path) -> None:

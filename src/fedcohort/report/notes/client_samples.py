@@ -17,4 +17,6 @@ def _samples(run: Run) -> str:
     """The same for one run; a server outside simulations does not say which data it used."""
     if run.meta.get("client data") == "test samples":
         return "test samples"
-    return "data" if run.meta.get("plan") == "server" else "held-out or training data"
+    if run.meta.get("plan") == "server":
+        return "data"
+    return "held-out samples" if run.described.federation.holdout else "training samples"

@@ -42,7 +42,7 @@ def in_comparison(compared: "Comparison") -> str:
 
 
 def numbers_of_clients(compared: "Comparison") -> list[int]:
-    """The number of clients with data in each run: they alone have an accuracy."""
+    """The number of clients with an accuracy in each run."""
     return [run.clients_with_data for i in range(len(compared.rows)) for run in compared.measured(i)]
 
 
@@ -65,16 +65,17 @@ def about_diverged(lowest: Iterable[float]) -> str:
 
 def about_worst(clients: Iterable[int]) -> str:
     """A sentence with a space before it, if the worst tenth is one client in some runs and several clients in others, or is not
-    exactly a tenth. Clients without data have no accuracy, and do not count.
+    exactly a tenth. Clients without an accuracy do not count: they have no data, or hold out no samples.
 
     >>> about_worst([5, 20]), about_worst([5]), about_worst([20])
     (' Of at most 10 clients, the worst tenth is one client.', '', '')
     >>> about_worst([15, 15])
-    ' Of 15 clients with data, the worst tenth is 2 clients.'
+    ' Of 15 clients that were measured, the worst tenth is 2 clients.'
     """
     known = set(clients)
     if known and min(known) <= ONE < max(known):
         return f" {ABOUT_ONE}"
     if len(known) == 1 and (number := max(known)) > ONE and number % 10:
-        return f" Of {formatted_values.count(number)} clients with data, the worst tenth is {math.ceil(number / 10)} clients."
+        measured = formatted_values.count(number)
+        return f" Of {measured} clients that were measured, the worst tenth is {math.ceil(number / 10)} clients."
     return ""

@@ -28,6 +28,7 @@ from fedcohort.core.words.score_style import ScoreStyle, score_style
 from fedcohort.report.notes.cost_notes import PASSES
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table, natural_width, plain_table
 from fedcohort.report.terminal.measures_notes import UNKNOWN, about_targets
+from fedcohort.study.chance import AS_CHANCE
 
 if TYPE_CHECKING:
     from fedcohort.study.conformal_coverage import Conformal
@@ -287,8 +288,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     elif seeds:
         yield f"{seeds[0].upper()}{seeds[1:]}."
     percents = "" if score.numeric else f"{in_words(_in_percent(several))} are in %. "
-    chance = "uniform selection of as many of the available clients in each round, or of all if the available ones are unknown"
-    yield f"{percents}Chance: {chance}."
+    yield f"{percents}Chance: {AS_CHANCE}."
     yield PASSES
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_all = f"The {score.of_client} of all clients"

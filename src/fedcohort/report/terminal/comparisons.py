@@ -34,6 +34,7 @@ from fedcohort.report.terminal.layout import (
     fitting_table,
     label_width,
 )
+from fedcohort.study.chance import AS_CHANCE
 from fedcohort.study.targets import shown_cost
 from fedcohort.study.verdicts import BASELINE, verdict_heading, with_intervals
 
@@ -209,9 +210,7 @@ def _about_results(score: ScoreStyle, hidden: Sequence[str]) -> Iterator[str]:
         texts = ["Accuracies are in %, on the test set."]
         texts += ["Local accuracy: of the clients that trained last, on their own data during training."]
     yield " ".join(texts[:1] if any(heading.startswith("local") for heading in hidden) else texts)
-    chance = (
-        "" if "Jain of chance" in hidden else " Jain of chance: its mean under uniform selection of as many clients."
-    )
+    chance = "" if "Jain of chance" in hidden else f" Jain of chance: its mean under {AS_CHANCE}."
     yield f"Jain: Jain's index of how often clients were selected; 1 is even.{chance}"
 
 

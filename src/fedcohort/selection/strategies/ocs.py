@@ -72,7 +72,7 @@ class OCS(Selector):
         p = shares(self.census.num_samples[asked])
         chance = self.probabilities(p * norms, min(round.k, len(asked)))
         chosen = round.rng.random(len(asked)) < chance
-        note = f"{int(chosen.sum())} of {len(asked)} candidates sent their update; {chance.sum():.4g} expected"
+        note = f"{int(chosen.sum())} of {len(asked)} candidates drawn to send their update; {chance.sum():.4g} expected"
         note += f"; {np.count_nonzero(~known)} without a norm" if not known.all() else ""
         return Cohort(
             asked[chosen],

@@ -1,7 +1,7 @@
 """The candidates of a recorded decision, and their scores and outcomes in words."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -133,10 +133,13 @@ def time_in_words(value: float, clock: str) -> str:
     return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
 
 
-def score_in_words(candidate: Candidate, *, random: bool = False) -> str:
-    """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms.
+def score_in_words(candidate: Candidate, candidates: Sequence[Candidate], *, random: bool = False) -> str:
+    """The score and its terms, written as a formula if the scores are a sum, product or quotient of their first terms.
 
-    ``random`` says that clients were selected at random in this round, whatever their scores.
+    Args:
+        candidate: the candidate.
+        candidates: all candidates of the decision, of which it is one.
+        random: whether clients were selected at random in this round, whatever their scores.
     """
     if candidate.untried:
         untried = "it was untried: clients that were never selected have no score yet"
@@ -147,32 +150,42 @@ def score_in_words(candidate: Candidate, *, random: bool = False) -> str:
     score = f"its score is {number(candidate.score)}"
     if not terms:
         return score
-    if len(terms) == 1 and candidate.score in terms.values():
+    if len(terms) == 1 and _gives(candidates, [*terms], lambda values: values[0]):
         return f"{score}, its {next(iter(terms))}"
-    used, formula = _formula(candidate.score, [*terms.items()])
+    used, formula = 0, ""
+    if np.isfinite([candidate.score, *terms.values()]).all():
+        finite = [one for one in candidates if math.isfinite(one.score)]
+        used, formula = _formula([*terms.items()], finite)
     rest = _list(dict([*terms.items()][used:]))
     return score + (f" = {formula}" if formula else "") + (f" ({rest})" if rest else "")
 
 
-def _formula(score: float, terms: Sequence[tuple[str, float]]) -> tuple[int, str]:
-    """A formula for the score from its first terms, and how many terms it uses; 0 if no simple formula fits."""
-    values, words = [value for _, value in terms], [f"{name} {number(value)}" for name, value in terms]
-    if not np.isfinite(values).all():
-        return 0, ""
-
-    def makes(value: float) -> bool:
-        return bool(np.isclose(value, score, rtol=1e-9, atol=1e-12))
-
-    for n in range(2, len(values) + 1):
-        if makes(sum(values[:n])):
+def _formula(terms: Sequence[tuple[str, float]], candidates: Sequence[Candidate]) -> tuple[int, str]:
+    """A formula for scores from the first of these terms, and how many terms it uses; 0 if no simple formula fits."""
+    names, words = [name for name, _ in terms], [f"{name} {number(value)}" for name, value in terms]
+    for n in range(2, len(names) + 1):
+        if _gives(candidates, names[:n], sum):
             return n, " + ".join(words[:n])
-    if len(values) > 2 and makes((values[0] + values[1]) * values[2]):
+    if len(names) > 2 and _gives(candidates, names[:3], lambda values: (values[0] + values[1]) * values[2]):
         return 3, f"({words[0]} + {words[1]}) × {words[2]}"
-    if len(values) > 1 and makes(math.prod(values)):
-        return len(values), " × ".join(words)
-    if len(values) == 2 and values[1] and makes(values[0] / values[1]):
+    if len(names) > 1 and _gives(candidates, names, math.prod):
+        return len(names), " × ".join(words)
+    if len(names) == 2 and _gives(candidates, names, lambda values: values[0] / values[1] if values[1] else math.nan):
         return 2, f"{words[0]} / {words[1]}"
     return 0, ""
+
+
+def _gives(candidates: Sequence[Candidate], names: Sequence[str], formula: Callable[[Sequence[float]], float]) -> bool:
+    """Whether a formula of these terms gives the scores of all candidates that have them.
+
+    These scores must not be all equal: the terms of a single score, such as 0 and 0, can fit a formula by chance.
+    """
+    known = [(one.score, [one.terms.get(name, math.nan) for name in names]) for one in candidates]
+    known = [(score, values) for score, values in known if not np.isnan([score, *values]).any()]
+    if len({score for score, _ in known}) < 2:
+        return False
+    made = [formula(values) for _, values in known]
+    return bool(np.isclose(made, [score for score, _ in known], rtol=1e-9, atol=1e-12).all())
 
 
 def _list(values: Mapping[str, float]) -> str:

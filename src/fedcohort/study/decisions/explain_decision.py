@@ -169,7 +169,8 @@ class Explanation:
             told = f"{client} was selected in round {self.round}: {unknown}."
             return [told, outcome_in_words(candidate, self.clock), self._history()]
         decision = "selected" if candidate.selected else "not selected"
-        sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate, random=self.random)}."]
+        score = score_in_words(candidate, self.candidates, random=self.random)
+        sentences = [f"{client} was {decision} in round {self.round}: {score}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1 and not self.random:
             sentences[0] += " " + self._standing(candidate)
         sentences[0] += self._without_score(candidate)
