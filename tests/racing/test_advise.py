@@ -125,7 +125,10 @@ def test_what_is_not_given_is_assumed_and_said() -> None:
     ("frame", "data", "settings", "message"),
     [
         (FRAME, "diabetes", {}, "data = 'diabetes': has no classes"),
-        (pd.DataFrame({"samples": [3] * 1500}), "digits", {}, "data = 'digits': has too few samples for 1,500 clients (digits has 1,"),
+        (
+            pd.DataFrame({"samples": [3] * 1500}), "digits", {},
+            "1,500 clients (digits has 1,438 training samples); use data with at least 1,500 training samples, or fewer clients",
+        ),
         (
             pd.DataFrame({"samples": [11] * 2, **{f"class:{c}": [1] * 2 for c in range(11)}}),
             "digits", {}, "data = 'digits': has 10 classes, and the table 11; use data with as many",

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.client_table import ClientTable
+from fedcohort.racing import scaled_counts as scaled_module
 from fedcohort.racing.likeness import DIFFERS, MATCHED, NOT_GIVEN, ROUGH, likeness, range_in_words
 from fedcohort.racing.scaled_counts import scaled_counts, scaled_sizes
 
@@ -40,6 +42,26 @@ def test_every_client_keeps_a_sample_or_nothing_is_scaled() -> None:
     assert sizes.tolist() == [10, 1, 1]
     assert scaled_sizes(np.array([5, 5, 5]), 2) is None
     assert scaled_counts(np.array([[5, 5], [5, 0]]), np.array([0, 9])) is None
+
+
+def test_clients_are_gone_through_only_if_their_counts_can_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of up to 500 scales went through all clients: minutes for 50,000 of very different sizes, also if nothing can fit."""
+    scales: list[int] = []
+    completed = scaled_module._completed
+
+    def counting(exact: Values, whole: Indices, wanted: Indices) -> Indices:
+        scales.append(int(wanted.sum()))
+        return completed(exact, whole, wanted)
+
+    monkeypatch.setattr(scaled_module, "_completed", counting)
+    sizes = np.array([1] * 900 + [30] * 90 + [10**6] * 10)
+    found = scaled_sizes(sizes, 1200)
+    assert found is not None
+    assert (found[:990] == 1).all()
+    assert scales == [found.sum()]
+    assert scaled_sizes(sizes, 999) is None
+    assert scaled_counts(np.stack([sizes, 2 * sizes], axis=1), np.array([100, 800])) is None
+    assert len(scales) == 1
 
 
 @given(

@@ -1,16 +1,21 @@
 """What reading many runs costs: connections to databases for each run, not for each pair, and none for runs that are known."""
 
+import itertools
 import shutil
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.table import Table
 
 from fedcohort.record import Run, writing
 from fedcohort.report import terminal
+from fedcohort.report.live import live_server
 from fedcohort.report.live.live_server import Live
+from fedcohort.report.live.pauses import Pauses
 from fedcohort.report.notes.unranked_rows import about_planned
 from fedcohort.report.terminal import layout
 from fedcohort.report.terminal.layout import Column, fitting_table
@@ -111,3 +116,34 @@ def test_a_table_that_fits_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
     columns = [Column(f"heading {i}", ["cell"] * 3) for i in range(8)]
     fitting_table(columns, 200)
     assert len(measured) == 2
+
+
+def test_a_page_that_took_long_is_not_made_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of 20,000 rounds takes five seconds, and was made again two seconds later for as long as it was open."""
+    going = written(tmp_path / "going", [played(1, [0, 1])], rounds=9)
+    now, processor = [0.0], itertools.count(step=5.0)
+    live = Live(tmp_path)
+    live.pauses = Pauses(lambda: now[0])
+    monkeypatch.setattr(
+        live_server, "time", SimpleNamespace(thread_time=lambda: next(processor), monotonic=time.monotonic)
+    )
+
+    def news(seconds: float, page: bool = True) -> bool:
+        """Whether an open page is told the last round, this long after the last page; it then gets it."""
+        now[0] += seconds
+        told, latest = live.state(None)["version"], live.latest(None)
+        if told == latest and page:
+            assert f'data-live="{latest}"' in live.page(None)
+        return told == latest
+
+    assert news(2)
+    for t, seconds, expected in [(2, 2, True), (3, 2, False), (4, 17, False), (5, 2, True), (6, 2, False)]:
+        with writing(going) as writer:
+            writer.record([played(t, [0, 1])])
+        assert news(seconds) == expected, t
+    assert f'data-live="{live.latest(None)}"' in live.page(None), "a reader who loads the page gets the last round"
+    with writing(going) as writer:
+        writer.record([played(7, [0, 1])])
+    assert not news(2)
+    live.pauses.end()
+    assert news(0)

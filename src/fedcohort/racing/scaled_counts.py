@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedcohort.core.arrays import Indices
+from fedcohort.core.arrays import Indices, Values
 
 __all__ = ["scaled_counts", "scaled_sizes"]
 
@@ -36,26 +36,35 @@ def scaled_counts(counts: Indices, available: Indices) -> Indices | None:
         counts: samples of each class at each client, int64 [m, K]; every client has at least one.
         available: samples of each class in the data, int64 [K].
     """
-    needed = counts.sum(axis=0)
+    needed, sizes = counts.sum(axis=0), counts.sum(axis=1)
     scale = min(1.0, float(np.min(available[needed > 0] / needed[needed > 0])))
     for _ in range(TRIES):
-        rounded = counts if scale == 1 else _rounded(counts, scale)
-        if (rounded.sum(axis=0) <= available).all():
-            return rounded
-        if (rounded.sum(axis=1) == 1).all():
+        wanted = sizes if scale == 1 else np.maximum(np.rint(sizes * scale), 1).astype(np.int64)
+        exact, whole = _rounded_down(counts, sizes, wanted)
+        if wanted.sum() <= available.sum() and (whole.sum(axis=0) <= available).all():
+            rounded = counts if scale == 1 else _completed(exact, whole, wanted)
+            if (rounded.sum(axis=0) <= available).all():
+                return rounded
+        if (wanted == 1).all():
             return None
         scale *= STEP
     return None
 
 
-def _rounded(counts: Indices, scale: float) -> Indices:
-    """The counts times ``scale``, rounded; see :func:`scaled_counts`."""
-    sizes = counts.sum(axis=1)
-    wanted = np.maximum(np.rint(sizes * scale), 1).astype(np.int64)
-    exact = counts * (wanted / sizes)[:, None]
+def _rounded_down(counts: Indices, sizes: Indices, wanted: Indices) -> tuple[Values, Indices]:
+    """The counts of clients that have as many samples as ``wanted``, exactly and rounded down: two [m, K]."""
+    exact: Values = counts * (wanted / sizes)[:, None]
     whole: Indices = np.floor(exact + 1e-9).astype(np.int64)
-    owed = np.zeros(counts.shape[1])  # samples of each class that earlier clients received too few of
-    for client in range(len(counts)):
+    return exact, whole
+
+
+def _completed(exact: Values, whole: Indices, wanted: Indices) -> Indices:
+    """The counts ``whole``, with what is missing of the ``wanted`` sizes by the largest remainders; see :func:`scaled_counts`.
+
+    This goes through the clients one by one, so it is only done for counts that can fit.
+    """
+    owed = np.zeros(whole.shape[1])  # samples of each class that earlier clients received too few of
+    for client in range(len(whole)):
         remainders = exact[client] - whole[client]
         missing = int(wanted[client] - whole[client].sum())
         candidates = np.flatnonzero(remainders > 1e-9)

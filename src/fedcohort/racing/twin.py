@@ -116,8 +116,8 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, object], gi
         because = _why(table, dataset, pools, order)
     if sizes is None:
         raise UsageError(
-            f"data = {shown(data)}: has too few samples for {count(len(table))} clients ({because}); use larger data, such as "
-            "'fashion_mnist', or fewer clients"
+            f"data = {shown(data)}: has too few samples for {count(len(table))} clients ({because}); use data with at least "
+            f"{count(len(table))} training samples, or fewer clients"
         )
     scale = float(sizes.sum() / table.samples.sum())
     own |= {

@@ -27,17 +27,13 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.report.data.cached_run import CachedRun
-from fedcohort.report.data.damaged_runs import (
-    Inspector,
-    damage_in,
-    separated,
-    without_repeats,
-)
+from fedcohort.report.data.damaged_runs import Inspector, damage_in, separated, without_repeats
 from fedcohort.report.data.hidden_paths import without_paths
 from fedcohort.report.data.kept_runs import with_tables
 from fedcohort.report.data.report_data import Story, gather
 from fedcohort.report.live.live_folder import FinishedRuns, scan, seeds_of, version
 from fedcohort.report.live.live_progress import Pace, Planned
+from fedcohort.report.live.pauses import Pauses
 from fedcohort.report.live.quiet_runs import about_quiet
 
 __all__ = ["PORT", "TOKEN", "Live", "LiveServer", "beside", "serve"]
@@ -76,6 +72,7 @@ class Live:
     ) -> None:
         self.folder, self.name, self.token = Path(folder), name, token
         self._pace = Pace(name, planned)
+        self.pauses = Pauses()
         self._lock = threading.Lock()
         self._known = FinishedRuns[Run]()
         self._inspector = Inspector()
@@ -94,11 +91,17 @@ class Live:
         return next(iter(groups), "")
 
     def state(self, asked: str | None) -> dict[str, str]:
-        """The version of the page, which loads itself again if it shows another one; and which runs are ``quiet``, in words."""
+        """The version of the page, except in a pause, and which runs are ``quiet``, in words. A page with another version loads itself
+        again."""
         found = scan(self.folder, self._known)
         name = self.chosen(found.groups, asked)
         quiet = about_quiet(found.groups.get(name, []), played=self._pace.planned_for(name) is not None)
-        return {"version": version(found, name), "quiet": quiet}
+        return {"version": self.pauses.told(name, version(found, name)), "quiet": quiet}
+
+    def latest(self, asked: str | None) -> str:
+        """The version of a page that is made now."""
+        found = scan(self.folder, self._known)
+        return version(found, self.chosen(found.groups, asked))
 
     def page(self, asked: str | None, seed: int | None = None) -> str:
         """The page as HTML; it is made again only if the runs have changed. Damaged runs are listed, and the others are shown.
@@ -113,6 +116,7 @@ class Live:
             seed = None  # such seeds share the page of the first one
         with self._lock:
             if self._pages.get((name, seed), ("", ""))[0] != latest:
+                begin = time.thread_time()
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
                 files = found.signatures
                 sound = [self._read.opened(run.path, files[run.path], partial(with_tables, run)) for run in sound]
@@ -131,6 +135,7 @@ class Live:
                 }
                 comparisons = planned.comparisons if planned is not None else 0
                 self._pages[name, seed] = (latest, _page(sound, name, live, self.folder, comparisons))
+                self.pauses.made(name, latest, time.thread_time() - begin)
             return self._pages[name, seed][1]
 
     def _links(self, counts: dict[str, str], current: str) -> list[dict[str, object]]:
@@ -189,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = query.get("name", [None])[0]
         try:
             if where.path == "/":
-                shown = self.server.live.state(asked)["version"]
+                shown = self.server.live.latest(asked)
                 with self.server.making_a_page(asked):
                     self._answer(200, "text/html", self.server.live.page(asked, _whole(query.get("seed", [""])[0])))
                 self.server.shown = shown
@@ -266,12 +271,13 @@ class LiveServer(ThreadingHTTPServer):
 
     def finish(self) -> None:
         """Shut down as soon as a page that is open has got the last rounds, or has not asked for them in time."""
+        self.live.pauses.end()
         begin, (when, name), making = time.monotonic(), self.asked, [*self._making]
         never = when == -math.inf  # a page that was sent, and never asked for news, was closed or is hidden
         is_open = not never and begin - max(when, self.sent) < LAST_PAGE
         if making or is_open:
             name = making[-1] if making else name
-            while self._waits(begin) and self.shown != self.live.state(name)["version"]:
+            while self._waits(begin) and self.shown != self.live.latest(name):
                 time.sleep(0.1)
         self.shutdown()
 
