@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedcohort.core.files.durable_files import reserve, sync_directory
+from fedcohort.core.files import durable_files
+from fedcohort.core.files.durable_files import replace_file, reserve, sync_directory
 
 
 def refuses(number: int) -> Any:
@@ -50,3 +51,15 @@ def test_directories_that_cannot_be_opened_are_not_synced(tmp_path: Path, monkey
         sync_directory(tmp_path)
     monkeypatch.delattr(os, "O_DIRECTORY")
     sync_directory(tmp_path)
+
+
+def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power loss must leave the old file or the new one: a site's budget and the state of a chooser are kept in such files."""
+    file = tmp_path / "file"
+    file.write_bytes(b"old")
+    synced: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(
+        durable_files, "_sync", lambda number: synced.append((os.fstat(number).st_ino, file.read_bytes()))
+    )
+    replace_file(file, b"new")
+    assert synced == [(file.stat().st_ino, b"old"), (tmp_path.stat().st_ino, b"new")]

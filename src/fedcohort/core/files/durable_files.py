@@ -145,8 +145,11 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
                 f".{real.name[:40]}.{os.getpid()}-{get_ident()}.{len(fresh)}"
             )  # long names can begin alike
             fresh[real].write_bytes(content)
+            sync_file(fresh[real])  # or a power loss could leave an empty file in place of the one before
         for real, written in fresh.items():
             written.replace(real)
+        for folder in dict.fromkeys(real.parent for real in fresh):
+            sync_directory(folder)
     finally:
         for written in fresh.values():
             with suppress(OSError):
