@@ -86,9 +86,9 @@ def arriving(
         meanwhile: short work to do between two looks for replies; returns whether there was any.
     """
     missing, pause, within = set(message_ids), SHORTEST, _within(grid, clock)
+    bounded = within if virtual and end < math.inf else None
     while missing:
-        left = end - clock() if virtual and end < math.inf else None
-        arrived = list(grid.pull_messages(missing) if within is None or left is None else within(missing, left))
+        arrived = list(grid.pull_messages(missing) if bounded is None else bounded(missing, end - clock()))
         yield arrived
         missing -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not missing or clock() >= end:
