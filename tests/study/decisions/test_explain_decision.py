@@ -399,6 +399,18 @@ def test_a_trace_that_has_changed_says_nothing_about_a_recorded_round(tmp_path: 
     assert explain(run, 1, other).words()[0].endswith(unknown)
 
 
+def test_clients_without_samples_are_not_counted_among_the_available(tmp_path: Path) -> None:
+    known = Portrait(("a", "b"), {"samples": np.array([5, 4, 0])})
+    rounds = [replace(scored(1, (0, True, 1.0)), available=2), scored(2, (0, True, 1.0))]
+    run = written(tmp_path / "run", rounds, portrait=known, federation={"clients": 3})
+    assert (
+        explain(run, 1, 1).words()[0].startswith("Client 1 was available in round 1, but was not one of the 1 clients")
+    )
+    assert (
+        explain(run, 2, 1).words()[0].endswith("The record does not say whether it was available.")
+    )  # it says 12 were
+
+
 def test_a_selected_client_that_the_record_of_the_decision_leaves_out(tmp_path: Path) -> None:
     """The record keeps 1,000 candidates; the others that were selected were compared, and what happened to them is known."""
     selected = [ClientRow(client, "failed" if client >= 1_100 else "admitted") for client in range(1_200)]
