@@ -53,6 +53,12 @@ def test_directories_that_cannot_be_opened_are_not_synced(tmp_path: Path, monkey
     sync_directory(tmp_path)
 
 
+def test_a_file_is_written_into_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", refuses(errno.EACCES))
+    replace_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power loss must leave the old file or the new one: a site's budget and the state of a chooser are kept in such files."""
     file = tmp_path / "file"

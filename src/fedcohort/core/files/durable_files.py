@@ -149,7 +149,8 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
         for real, written in fresh.items():
             written.replace(real)
         for folder in dict.fromkeys(real.parent for real in fresh):
-            sync_directory(folder)
+            with suppress(PermissionError):  # files can be written into a folder that cannot be read
+                sync_directory(folder)
     finally:
         for written in fresh.values():
             with suppress(OSError):
