@@ -1,5 +1,6 @@
 """Data sets in arrays with names: which names belong together, and what their classes may be called."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.data.datasets import Dataset
-from fedcohort.federation.data.named_arrays import from_named_arrays
+from fedcohort.federation.data.named_arrays import from_archive, from_named_arrays
 
 FEATURES, LABELS = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 2
 WHOLE: dict[str, Any] = {"features": FEATURES, "labels": LABELS}
@@ -33,6 +34,12 @@ def test_a_test_set_of_its_own_stays_as_it_is() -> None:
     assert data.test_clients.tolist() == (np.arange(10) % 3).tolist()
     assert not data.standardise
     assert made(DIVIDED, standardise=True).standardise
+
+
+def test_tables_of_a_file_are_standardized(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **DIVIDED)
+    data = from_archive(tmp_path / "mine.npz", "data", numeric=False)
+    assert (data.name, data.standardise) == ("mine.npz", True)
 
 
 def test_samples_in_one_part_are_divided() -> None:
