@@ -4,12 +4,13 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fedcohort.core.words.score_style import score_style
 from fedcohort.report.notes import failed_training
-from fedcohort.report.notes.failed_training import about_failed, about_judged, finding_kinds
+from fedcohort.report.notes.failed_training import _in_seeds, about_failed, about_judged, finding_kinds
 from fedcohort.study.rows.failing_rows import Finding
 
 HEALTH = [
@@ -50,6 +51,20 @@ def test_the_kinds_of_findings_of_a_row() -> None:
         {"diverged"},
         set(),
     ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [([], ""), ([7], "under seed 7 of 3, "), ([7, 9], "under seeds 7 and 9 of 3, "), ([7, 8, 9], "")],
+)
+def test_the_seeds_whose_models_recognize_one_class(seeds: list[int], words: str) -> None:
+    runs = [
+        SimpleNamespace(
+            class_accuracy=np.array([1.0, 0.0 if seed in seeds else 0.5]), experiment=SimpleNamespace(seed=seed)
+        )
+        for seed in (7, 8, 9)
+    ]
+    assert _in_seeds(compared("a", 3, measured=lambda _: runs), 0) == words
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, failed: str, *, p: float = math.nan) -> str:
