@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.record import ClientRow, open_run
+from fedcohort.record import ClientRow, open_run, writing
 from fedcohort.record.own_columns import with_own_columns
 from fedcohort.record.verification import verify_pages
 from tests.experiments import small
@@ -183,3 +184,31 @@ def test_what_to_give_in_place_of_a_path_that_is_no_run(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as refused:
             fedcohort.Run(path)
         assert str(refused.value).endswith(advice)
+
+
+def test_the_last_round_of_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", [played(1)], rounds=3)
+    assert (run.last_round, run.finished) == (1, False)
+    with writing(run) as writer:
+        writer.record([played(2)])
+    assert run.last_round == 2
+    with writing(run) as writer:
+        writer.record([played(3)])
+        writer.finish({})
+    assert (run.last_round, run.finished, run.last_round) == (3, True, 3)
+
+
+def test_the_facts_of_a_finished_run_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    read = fedcohort.Run(run.path)
+    asked: list[str] = []
+
+    def counted(statement: str) -> list[tuple[Any, ...]]:
+        asked.append(statement)
+        return run.query(statement)
+
+    monkeypatch.setattr(read, "query", counted)
+    assert [(read.last_round, read.finished) for _ in range(3)] == [(2, True)] * 3
+    assert asked == ["SELECT COALESCE(MAX(round), 0) FROM rounds"]
+    read.meta["label"] = "changed"
+    assert read.meta["label"] == run.meta["label"]
