@@ -1,6 +1,7 @@
 """Replies that cannot be used are failed clients, with the cause; the others are merged."""
 
 import io
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedMedian
 
 import fedcohort
-from fedcohort.flower.replies import as_state
+from fedcohort.flower.replies import as_state, check_replies
 from fedcohort.flower.roster import failure_of
 from fedcohort.flower.wire import KEY
 from fedcohort.selection import Cohort, Round, Selector
@@ -243,6 +244,12 @@ def test_a_reply_that_needs_longer_than_the_timeout_is_late(seconds: float, stat
     assert run.rounds["round_time"].tolist() == [min(seconds, 100.0)]
     if status == "late":
         assert run.clients["detail"].iloc[1] == "no reply within 100 s"
+
+
+def test_the_timeout_is_not_named_if_only_an_outer_strategy_knows_it() -> None:
+    sent = {0: Message(RecordDict({"arrays": initial()}), 1001, "train")}
+    [checked] = check_replies(sent, [], initial(), None, timeout=math.inf)
+    assert checked.late == "no reply"
 
 
 def test_a_grid_in_this_process_waits_no_longer_than_it_is_told() -> None:

@@ -1,9 +1,11 @@
 """Reading a run directory: its tables as DataFrames."""
 
+import math
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +13,11 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.record import open_run
+from fedcohort.record import ClientRow, open_run, writing
 from fedcohort.record.own_columns import with_own_columns
 from fedcohort.record.verification import verify_pages
 from tests.experiments import small
+from tests.records import played, written
 
 
 def test_the_record_as_dataframes(tmp_path: Path) -> None:
@@ -139,3 +142,73 @@ def test_clients_that_reported_nothing_more_have_no_further_columns() -> None:
     assert list(told) == ["client", "loss", "loss_"]
     assert told["loss_"].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
     assert list(with_own_columns(frame[:0].copy())) == ["client", "loss"]
+
+
+def test_rewards_and_selections_by_round(tmp_path: Path) -> None:
+    """Only updates that arrived give rewards; a round without clients has none."""
+    first = [ClientRow(2, "admitted", loss=0.5), ClientRow(0, "late", "no reply", loss=0.75)]
+    rows = [played(1, first), played(2), played(3, [ClientRow(1, "declined", loss=0.25)])]
+    run = written(tmp_path / "run", rows, federation={"clients": 3})
+    nothing = [math.nan] * 3
+    wanted = [[math.nan, math.nan, 0.5], nothing, [math.nan, 0.25, math.nan]]
+    np.testing.assert_array_equal(run.rewards("loss"), wanted)
+    assert [clients.tolist() for clients in run.selections] == [[2, 0], [], [1]]
+    assert [client.dtype for client in run.selections] == [np.int64] * 3
+    for column in ("round", "client", "status", "losses"):
+        with pytest.raises(
+            UsageError, match=f"^column = '{column}': the table of clients has no such column of numbers"
+        ):
+            run.rewards(column)
+
+
+def test_a_run_in_one_line(tmp_path: Path) -> None:
+    rows = [played(1, test_accuracy=0.25), played(2, test_accuracy=0.5), played(3, test_accuracy=math.nan)]
+    run = written(tmp_path / "run", rows, rounds=4, label="mine")
+    assert repr(run) == f"<Run {run.path}: mine, seed 0, 3 of 4 rounds, test accuracy 50.0%>"
+    assert not run.finished
+    untested = written(tmp_path / "untested", [played(1, test_accuracy=math.nan)])
+    assert repr(untested) == f"<Run {untested.path}: uniform, seed 0, 1 of 1 rounds>"
+    (run.path / "experiment.toml").unlink()
+    assert repr(fedcohort.Run(run.path)) == f"<Run {run.path}>"
+
+
+def test_what_to_give_in_place_of_a_path_that_is_no_run(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        written(tmp_path / "runs" / name, [played(1)])
+    (tmp_path / "empty").mkdir()
+    for path, advice in (
+        (tmp_path / "runs", f"(there is no run.sqlite); give one of the runs in it, such as {tmp_path / 'runs' / 'a'}"),
+        (tmp_path / "empty", "(there is no run.sqlite); `fedcohort run` creates one"),
+        (tmp_path / "runs" / "a" / "run.sqlite", f"not a run directory; give its directory, {tmp_path / 'runs' / 'a'}"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            fedcohort.Run(path)
+        assert str(refused.value).endswith(advice)
+
+
+def test_the_last_round_of_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", [played(1)], rounds=3)
+    assert (run.last_round, run.finished) == (1, False)
+    with writing(run) as writer:
+        writer.record([played(2)])
+    assert run.last_round == 2
+    with writing(run) as writer:
+        writer.record([played(3)])
+        writer.finish({})
+    assert (run.last_round, run.finished, run.last_round) == (3, True, 3)
+
+
+def test_the_facts_of_a_finished_run_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    read = fedcohort.Run(run.path)
+    asked: list[str] = []
+
+    def counted(statement: str) -> list[tuple[Any, ...]]:
+        asked.append(statement)
+        return run.query(statement)
+
+    monkeypatch.setattr(read, "query", counted)
+    assert [(read.last_round, read.finished) for _ in range(3)] == [(2, True)] * 3
+    assert asked == ["SELECT COALESCE(MAX(round), 0) FROM rounds"]
+    read.meta["label"] = "changed"
+    assert read.meta["label"] == run.meta["label"]

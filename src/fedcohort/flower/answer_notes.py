@@ -33,10 +33,11 @@ def _named(clients: Sequence[str]) -> str:
 
 
 def first_notes(notes: Sequence[str]) -> list[str]:
-    """The first notes, and how many more there are.
+    """The first notes, each of them once, and how many more there are.
 
-    >>> first_notes(["a", "b", "c", "d", "e", "f"])[-2:]
+    >>> first_notes(["a", "a", "b", "c", "d", "e", "f", "a"])[-2:]
     ['e', 'and 1 similar note']
     """
-    more = len(notes) - MOST
-    return [*notes[:MOST], *([f"and {counted(more, 'similar note')}"] if more > 0 else [])]
+    different = list(dict.fromkeys(notes))  # a node that cannot be reached is asked again and again
+    more = len(different) - MOST
+    return [*different[:MOST], *([f"and {counted(more, 'similar note')}"] if more > 0 else [])]

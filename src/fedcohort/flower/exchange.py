@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["ChosenGrid", "Exchange", "TimedGrid", "exchange", "pulled"]
+__all__ = ["ChosenGrid", "Exchange", "TimedGrid", "arriving", "exchange"]
 
 SHORTEST, LONGEST = 0.02, 2.0
 """Seconds between two looks for replies: the first, and the longest."""
@@ -55,35 +55,47 @@ def exchange(
 ) -> Exchange:
     """Push messages, and pull until each has a reply or ``timeout`` seconds have passed (None: no limit).
 
-    ``virtual``: a grid whose time is virtual lets no more than the timeout pass (see :func:`pulled`).
+    ``virtual``: a grid whose time is virtual lets no more than the timeout pass (see :func:`arriving`).
     """
-    begin, pause, messages = clock(), SHORTEST, list(messages)
+    begin, messages = clock(), list(messages)
     end = math.inf if timeout is None else begin + timeout
     pushed = [message_id or "" for message_id in grid.push_messages(messages)]  # None: it could not be sent
     done = Exchange(pushed if len(pushed) == len(messages) else [""] * len(messages))
-    missing = {message_id for message_id in done.ids if message_id}
-    while missing:
-        left = end - clock() if virtual and end < math.inf else None
-        arrived = list(pulled(grid, missing, left, clock))
-        done.add(arrived, clock() - begin)
-        missing -= done.seconds.keys()
-        if not missing or clock() >= end:
-            break
-        pause = SHORTEST if arrived else min(1.3 * pause, LONGEST)
-        _rest(pause, grid, clock)
+    for replies in arriving(grid, filter(None, done.ids), end, clock, virtual=virtual):
+        done.add(replies, clock() - begin)
     return done
 
 
-def _rest(seconds: float, grid: Grid, clock: Callable[[], float]) -> None:
-    """Let time pass until the next look for replies; virtual time passes while they are looked for."""
-    if _within(grid, clock) is None:
-        time.sleep(seconds)
+def arriving(
+    grid: Grid,
+    message_ids: Iterable[str],
+    end: float,
+    clock: Callable[[], float],
+    *,
+    virtual: bool,
+    meanwhile: Callable[[], bool] = lambda: False,
+) -> Iterator[list[Message]]:
+    """The replies to messages, as many at a time as have arrived, until each message has one, or until ``end``.
 
-
-def pulled(grid: Grid, message_ids: Iterable[str], left: float | None, clock: Callable[[], float]) -> Iterable[Message]:
-    """The replies that have arrived. A grid whose time is virtual, and is what ``clock`` shows, lets at most ``left`` seconds pass."""
-    within = _within(grid, clock)
-    return grid.pull_messages(message_ids) if left is None or within is None else within(message_ids, left)
+    Args:
+        grid: carries the messages, which are pushed already.
+        message_ids: their ids.
+        end: when the wait ends, on the clock.
+        clock: seconds.
+        virtual: if the time of the grid is virtual, and is what ``clock`` shows, no more of it passes than until ``end``.
+        meanwhile: short work to do between two looks for replies; returns whether there was any.
+    """
+    missing, pause, within = set(message_ids), SHORTEST, _within(grid, clock)
+    bounded = within if virtual and end < math.inf else None
+    while missing:
+        arrived = list(grid.pull_messages(missing) if bounded is None else bounded(missing, end - clock()))
+        yield arrived
+        missing -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not missing or clock() >= end:
+            return
+        pause = SHORTEST if arrived or meanwhile() else min(1.3 * pause, LONGEST)
+        if within is None:  # virtual time passes while replies are looked for
+            time.sleep(pause)
 
 
 def _within(grid: Grid, clock: Callable[[], float]) -> Callable[[Iterable[str], float], Iterable[Message]] | None:

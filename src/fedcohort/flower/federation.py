@@ -16,16 +16,13 @@ from fedcohort.core.errors import UsageError
 from fedcohort.flower.answer_notes import first_notes, unanswered
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.rehearsal import Requirements, refusals
-from fedcohort.flower.roster import Roster, failure_of, introduced
+from fedcohort.flower.roster import Roster, failure_of, introduced, looks
 from fedcohort.flower.wire import Introduction, MalformedReply, ask_message, numbers_of
 from fedcohort.selection import Census, Question
 
 __all__ = ["FlowerClients"]
 
 log = logging.getLogger("fedcohort")
-
-PAUSE = 0.5
-"""Seconds between two looks for nodes."""
 
 
 class FlowerClients:
@@ -54,9 +51,8 @@ class FlowerClients:
         Raises:
             UsageError: there are fewer after the patience.
         """
-        deadline = time.monotonic() + self.patience
         told = False
-        while True:
+        for _ in looks(self.patience):
             notes = self.roster.meet(grid, self.patience)
             self.notes += notes
             if self.roster.connected >= at_least:
@@ -67,22 +63,18 @@ class FlowerClients:
                     "%d of min_nodes = %d clients have introduced themselves; waiting up to %g s (patience)%s",
                     self.roster.connected, at_least, self.patience, "".join(f"; {note}" for note in notes[:3]),
                 )  # fmt: skip
-            if time.monotonic() >= deadline:
-                why = f" ({'; '.join(self.notes[:3])})" if self.notes else ""
-                raise UsageError(
-                    f"min_nodes = {at_least}: only {introduced(self.roster.connected)} within {self.patience:g} s{why}"
-                )
-            time.sleep(min(PAUSE, self.patience))
+        why = f" ({'; '.join(list(dict.fromkeys(self.notes))[:3])})" if self.notes else ""
+        raise UsageError(
+            f"min_nodes = {at_least}: only {introduced(self.roster.connected)} within {self.patience:g} s{why}"
+        )
 
     def present(self, grid: Grid) -> Indices:
         """Numbers of the clients that are connected; waits while there are none, at most for the patience."""
-        deadline = time.monotonic() + self.patience
-        while True:
+        for _ in looks(self.patience):
             self.notes += self.roster.meet(grid, self.patience)
-            present = self.roster.present()
-            if len(present) or time.monotonic() >= deadline:
-                return present
-            time.sleep(min(PAUSE, self.patience / 10))
+            if self.roster.connected:
+                break
+        return self.roster.present()
 
     def census(
         self, k: int, *, needs_histogram: bool, num_parameters: int, rounds: int, epochs: int, batch_size: int

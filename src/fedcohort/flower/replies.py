@@ -69,7 +69,7 @@ def check_replies(
         replies: all replies, in any order.
         like: the arrays that were sent.
         weight: name of the metric that the inner strategy weighs replies by; None if it has none.
-        timeout: seconds that the server waited, for the message.
+        timeout: seconds that the server waited, for the message; infinite if that is not known.
     """
     of_message = {
         message.metadata.message_id: client for client, message in sent.items() if message.metadata.message_id
@@ -94,7 +94,8 @@ def _checked(
     timeout: float,
 ) -> Checked:
     if not replies:
-        return Checked(client, None, {}, {}, late=f"no reply within {timeout:g} s")
+        within = f" within {timeout:g} s" if math.isfinite(timeout) else ""  # another strategy waits for this one
+        return Checked(client, None, {}, {}, late=f"no reply{within}")
     if len(replies) > 1:
         return Checked(client, None, {}, {}, failure=f"duplicate: it sent {len(replies)} replies to one message")
     reply = replies[0]

@@ -10,7 +10,7 @@ therefore count only if the user says that nodes authenticate themselves.
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from fedcohort.core.words.formatted_values import counted
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
-__all__ = ["Roster", "Starts", "connected_nodes", "failure_of", "introduced", "name_order", "still_ignored"]
+__all__ = ["Roster", "Starts", "connected_nodes", "failure_of", "introduced", "looks", "name_order", "still_ignored"]
 
 _CAUSES = {
     1: "its ClientApp cannot be loaded",
@@ -42,6 +42,8 @@ _RAISED = re.compile("<class '(?P<kind>[^']*)'>:<'(?P<text>.*)'>", re.DOTALL)
 """How Flower writes an exception: ``<class 'ValueError'>:<'no data'>``."""
 _IN_SIMULATION = "Exception ClientAppException occurred. Message: "
 """What precedes the text of an exception of a ClientApp in Flower's simulation runtime, which does not say its kind."""
+PAUSE = 0.5
+"""Longest time between two looks for nodes, in seconds."""
 GREETINGS = 3
 """Number of times that a node is asked to introduce its client, if it does not reply in time."""
 
@@ -264,6 +266,16 @@ class Starts:
         found = {node for node, time_ in since.items() if self._since.get(node, time_) != time_}
         self._since |= since
         return found
+
+
+def looks(patience: float) -> Iterator[None]:
+    """Looks for nodes with pauses between them, until the patience, in seconds, is over; the caller ends them earlier."""
+    deadline = time.monotonic() + patience
+    while True:
+        yield
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(min(PAUSE, patience / 10))
 
 
 def name_order(name: str) -> tuple[bool, int, str]:

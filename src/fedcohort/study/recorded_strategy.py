@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedcohort.core.cohort_sizes import k_in_round
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import defaults
 from fedcohort.core.plugins import short_name
 from fedcohort.core.words.formatted_values import number, setting
@@ -15,10 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["strategy_in_words", "was_available"]
 
 
-def was_available(run: Run, round: int, client: int) -> bool | None:
+def was_available(run: Run, round: int, client: int, available: int) -> bool | None:
     """Whether a client was available: this follows from the availability law, the seed, and whether the client has data.
 
-    None if this is unknown, because the law is not a built-in one: reading a record imports no plug-in.
+    None if this is unknown: because the law is not a built-in one, since reading a record imports no plug-in; because its file is
+    missing; or because the law has another number of available clients than the record, such as after a change of its file.
+
+    Args:
+        run: the run.
+        round: the round.
+        client: id of the client.
+        available: the recorded number of available clients.
     """
     experiment, samples = run.described, run.portrait.facts.get("samples")
     if samples is not None and samples[client] == 0:
@@ -26,8 +36,12 @@ def was_available(run: Run, round: int, client: int) -> bool | None:
     law = experiment.systems.availability
     if law.name not in law.table.builtin:
         return None
-    presence = law.build().presence(experiment.federation.clients, experiment.rounds, experiment.seed)
-    return bool(presence(round)[client])
+    try:
+        there = law.build().presence(experiment.federation.clients, experiment.rounds, experiment.seed)(round)
+    except UsageError:  # such as a trace whose file is not there any more
+        return None
+    with_data = there if samples is None else there & (samples > 0)
+    return bool(there[client]) if np.count_nonzero(with_data) == available else None
 
 
 def strategy_in_words(run: Run, round: int) -> str:

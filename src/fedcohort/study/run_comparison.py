@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,16 +52,18 @@ def compare(
     check_reference([row.label for row in rows], reference)
     jobs = whole_number("jobs", jobs, 1)
     watch = Watch() if watch is None else watch
-    watch.begin(len(rows) * len(experiment.all_seeds))
+    planned = [(row, cell) for row in rows for cell in row.cells(experiment.all_seeds)]
+    watch.begin(len(planned))
     if jobs > 1:
-        _run_in_processes(experiment, rows, runs, jobs, trust, watch.finished)
+        from fedcohort.runs.parallel_runs import run_cells
+
+        run_cells([(cell, row.given) for row, cell in planned], runs, jobs, trust=trust, finished=watch.finished)
 
     def play(each: tuple[PlannedRow, Cell]) -> Run:
         row, cell = each
         return run_cell(cell, row.given, runs=runs, progress=progress, trust=trust)
 
     played = {}
-    planned = [(row, cell) for row in rows for cell in row.cells(experiment.all_seeds)]
     for (of_row, cell), run in in_turn(planned, play):
         played[of_row.label, cell.seed] = run
         watch.finished(cell)
@@ -112,21 +114,6 @@ class PlannedRow:
         if "federation.clients" in self.experiment.left_to_data:
             (first,) = self.cells([self.experiment.seed])
             on_data(first, self.given)
-
-
-def _run_in_processes(
-    experiment: Experiment,
-    rows: list[PlannedRow],
-    runs: str | Path,
-    jobs: int,
-    trust: bool,
-    finished: Callable[[Cell], None],
-) -> None:
-    """Play all runs that are missing in several processes."""
-    from fedcohort.runs.parallel_runs import run_cells
-
-    planned = [(cell, row.given) for row in rows for cell in row.cells(experiment.all_seeds)]
-    run_cells(planned, runs, jobs, trust=trust, finished=finished)
 
 
 def planned_rows(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedcohort.core.files import durable_files
-from fedcohort.core.files.durable_files import replace_files, reserve, sync_directory
+from fedcohort.core.files.durable_files import replace_file, replace_files, reserve, sync_directory
 
 
 def refuses(number: int) -> Any:
@@ -89,3 +89,9 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     assert [path.stat().st_mode & 0o777 for path in (closed, read_only)] == [0o600, 0o444]
     (tmp_path / "plain").touch()
     assert (tmp_path / "fresh").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_file_is_written_into_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", refuses(errno.EACCES))
+    replace_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"

@@ -446,6 +446,21 @@ def kept_request(algorithm: Any, kind: str) -> dict[str, Any]:
     return next(words for words in kept if words["kind"] == kind)
 
 
+def test_a_request_about_other_clients_or_about_two_with_one_number_is_refused() -> None:
+    """The data of one client would otherwise be used with the memory of the other."""
+    request = kept_request(FedAvg(), "train")
+    [site, *_] = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()))
+    assert len(site.clients) > 1
+    one_number = {"setup": request["setup"] | {"numbers": dict.fromkeys(site.clients, 0)}}
+    another = {"clients": [*request["clients"], request["clients"][0] | {"name": "another"}]}
+    for changed, reason in (
+        (one_number, "two clients have the same number"),
+        (another, "this site has no client 'another'"),
+    ):
+        said = unpack(site.handle(pack(request | changed)))
+        assert said["refused"] == f"the request cannot be used: {reason}"
+
+
 def test_a_memory_that_a_training_begins_with_is_not_replaced() -> None:
     """Otherwise the same work would begin with another memory each time, and send other updates, without a further round."""
     algorithm, spent = ControlVariates(), Spent(Budget(rounds=2))

@@ -1,5 +1,6 @@
 """The data owner's process: its file, its data, its socket, and what survives a restart."""
 
+import errno
 import io
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable
@@ -290,6 +292,33 @@ def test_the_courier_carries_requests_to_the_socket_of_the_owner(short: Path, tm
         call_site(context(short), HELLO)
     with pytest.raises(RuntimeError, match="the SuperNode has no --node-config"):
         call_site(context(""), HELLO)
+
+
+@pytest.mark.parametrize("lacks", ["files", "threads"])
+def test_a_site_answers_again_when_there_is_room_for_requests(
+    lacks: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Otherwise its SuperNode stays connected, and requests wait for a day."""
+    site, accepts, starts = open_site(owner(tmp_path)), socket.socket.accept, threading.Thread.start
+    failures = [OSError(errno.EMFILE, "Too many open files") if lacks == "files" else RuntimeError("no new thread")]
+
+    def fails_once(call: Callable[..., Any], *given: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(*given)
+
+    monkeypatch.setattr(serve, "PAUSE", 0.01)
+    if lacks == "files":
+        monkeypatch.setattr(socket.socket, "accept", lambda *given: fails_once(accepts, *given))
+    with listening(site, short):
+        if lacks == "threads":
+            monkeypatch.setattr(threading.Thread, "start", lambda *given: fails_once(starts, *given))
+            with pytest.raises(ConnectionError):
+                call_site(context(short), HELLO)
+        assert call_site(context(short), HELLO) == site.handle(HELLO)
+    assert [line for line in caplog.messages if "not accepted" in line] == [
+        "a request was not accepted: " + ("[Errno 24] Too many open files" if lacks == "files" else "no new thread")
+    ]
 
 
 def test_a_message_that_ends_early_is_an_error() -> None:

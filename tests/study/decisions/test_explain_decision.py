@@ -404,6 +404,43 @@ def test_available_but_not_compared(tmp_path: Path) -> None:
     assert "loss of the current model" in asked.discloses
 
 
+def test_a_trace_that_has_changed_says_nothing_about_a_recorded_round(tmp_path: Path) -> None:
+    """Client 3 was available, but not compared. The record has 3 available clients, the new trace 2 others; then there is none."""
+    trace = tmp_path / "trace.json"
+    trace.write_text("[[1, 2, 3]]")
+    availability = {"name": "trace", "file": str(trace)}
+    experiment = small(
+        rounds=1,
+        federation={"clients": 4, "partition": "iid"},
+        systems={"availability": availability},
+        selection={"name": "select_by_loss", "k": 1, "d": 2},
+    )
+    run = fedcohort.run(experiment, runs=tmp_path / "runs")
+    compared = {one.client for one in explain(run, 1).candidates}
+    [other] = {1, 2, 3} - compared
+    assert explain(run, 1, other).words()[0].startswith(f"Client {other} was available in round 1, but")
+    with pytest.raises(UsageError, match=r"^--client 0: was not available in round 1; 3 of 4 clients were"):
+        explain(run, 1, 0)
+    trace.write_text("[[0, 1]]")
+    unknown = " The record does not say whether it was available."
+    assert explain(run, 1, other).words()[0].endswith(unknown)
+    assert explain(run, 1, 0).words()[0].endswith(unknown)
+    trace.unlink()
+    assert explain(run, 1, other).words()[0].endswith(unknown)
+
+
+def test_clients_without_samples_are_not_counted_among_the_available(tmp_path: Path) -> None:
+    known = Portrait(("a", "b"), {"samples": np.array([5, 4, 0])})
+    rounds = [replace(scored(1, (0, True, 1.0)), available=2), scored(2, (0, True, 1.0))]
+    run = written(tmp_path / "run", rounds, portrait=known, federation={"clients": 3})
+    assert (
+        explain(run, 1, 1).words()[0].startswith("Client 1 was available in round 1, but was not one of the 1 clients")
+    )
+    assert (
+        explain(run, 2, 1).words()[0].endswith("The record does not say whether it was available.")
+    )  # it says 12 were
+
+
 def test_a_selected_client_that_the_record_of_the_decision_leaves_out(tmp_path: Path) -> None:
     """The record keeps 1,000 candidates; the others that were selected were compared, and what happened to them is known."""
     selected = [ClientRow(client, "failed" if client >= 1_100 else "admitted") for client in range(1_200)]

@@ -13,7 +13,14 @@ from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page
 from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.rows.references import Entry, Group, _name_of_federation, check_reference, grouped
+from fedcohort.study.rows.references import (
+    Entry,
+    Group,
+    _name_of_federation,
+    check_reference,
+    grouped,
+    names_at_points,
+)
 from fedcohort.study.summary import summaries
 from fedcohort.study.targets import Target, about_targets, group_targets
 from tests.experiments import UCB, small
@@ -66,6 +73,18 @@ def test_the_points_of_one_strategy_are_compared_only_in_the_same_federation() -
     assert [labels for labels, _ in points(both).values()] == [
         ["powd, alpha=0.1, d=3", "powd, alpha=0.1, d=6"],
         ["powd, alpha=1.0, d=3", "powd, alpha=1.0, d=6"],
+    ]
+
+
+def test_rows_of_a_point_with_equal_names_keep_their_number_or_their_whole_label() -> None:
+    rows = [
+        entry(f"{name}, alpha={value}{number}", "ucb", federation=alpha(value))
+        for value in (0.1, 1.0)
+        for name, number in (("ucb", ""), ("ucb", " (2)"), ("other", ""))
+    ]
+    assert names_at_points(rows, grouped(rows)) == [
+        *("ucb, alpha=0.1", "ucb (2)", "other"),
+        *("ucb, alpha=1.0", "ucb (2)", "other"),
     ]
 
 

@@ -156,8 +156,9 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
             write_file(fresh[real], content, like=real)
         for real, written in fresh.items():
             written.replace(real)
-        for folder in {real.parent for real in fresh}:
-            sync_directory(folder)
+        for folder in dict.fromkeys(real.parent for real in fresh):
+            with suppress(PermissionError):  # files can be written into a folder that cannot be read
+                sync_directory(folder)
     finally:
         for written in fresh.values():
             with suppress(OSError):

@@ -1,7 +1,6 @@
 """Check that an experiment can be played in a deployment, and that the sites allow what its strategy needs."""
 
 import logging
-import time
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import is_file_name
@@ -10,7 +9,7 @@ from fedcohort.federation.data.datasets import Dataset
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import MetSite, SiteRoster
 from fedcohort.flower.rehearsal import requirements
-from fedcohort.flower.roster import introduced
+from fedcohort.flower.roster import introduced, looks
 from fedcohort.models import Model
 from fedcohort.selection import Census, Selector
 
@@ -26,8 +25,6 @@ __all__ = [
 
 log = logging.getLogger("fedcohort")
 
-PAUSE = 0.5
-"""Polling interval in seconds: how often the server checks for new nodes."""
 ANSWERED_BY_CLOCK = frozenset({"Speed"})
 """Questions that the server answers from its own measurements, without asking clients."""
 
@@ -112,9 +109,8 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
     Raises:
         UsageError: there are fewer or more.
     """
-    deadline, notes = time.monotonic() + link.patience, list[str]()
-    told = -1
-    while True:
+    notes, told = list[str](), -1
+    for _ in looks(link.patience):
         for note in (new := roster.meet(link)):
             log.warning("%s", note)
         notes += new
@@ -128,15 +124,12 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
         if roster.connected != told:
             told = roster.connected
             log.warning("%d of %d clients are connected; waiting for the others", told, enough)
-        if time.monotonic() >= deadline:
-            if roster.connected >= after_patience:
-                return
-            raise _too_few(expected, enough, roster.connected, link.patience, notes)
-        time.sleep(min(PAUSE, link.patience / 10))
+    if roster.connected < after_patience:
+        raise _too_few(expected, enough, roster.connected, link.patience, notes)
 
 
 def _too_few(expected: int, enough: int, connected: int, patience: float, notes: list[str]) -> UsageError:
-    why = f" ({'; '.join(notes[:3])})" if notes else ""
+    why = f" ({'; '.join(list(dict.fromkeys(notes))[:3])})" if notes else ""
     setting = f"federation.clients = {expected}" if enough == expected else f"min_clients = {enough}"
     return UsageError(f"{setting}: only {introduced(connected)} within {patience:g} s{why}")
 

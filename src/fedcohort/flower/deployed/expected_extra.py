@@ -26,7 +26,7 @@ def extra_layout(
     held = max((federation.validation, federation.test), key=len)
     if len(held) <= HELD_OUT:
         return None
-    some = held[: min(SAMPLES, len(held))]
+    some = held[:SAMPLES]
     client = dataclasses.replace(
         federation, train=some, offsets=np.array([0, len(some)]), held=np.array([HELD_OUT]), noise=None
     )

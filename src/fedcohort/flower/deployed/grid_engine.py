@@ -169,9 +169,9 @@ class GridEngine:
             said = {words.text("name"): words for words in parts}
             names = [self.roster.clients[client].name for client in group]
             if len(said) < len(parts):
-                raise _Failure(Cause.MALFORMED, "duplicate: it has a client twice")
+                raise BadMessage("duplicate: it has a client twice")
             if sorted(said) != sorted(names):
-                raise _Failure(Cause.MALFORMED, "it names other clients than those that were asked")
+                raise BadMessage("it names other clients than those that were asked")
             if reply.has("seconds"):
                 working = min(reply.number("seconds"), arrival.seconds)
                 self.times.update(dict.fromkeys(group, (working, arrival.seconds - working)))
@@ -186,10 +186,10 @@ class GridEngine:
         try:
             if words.has("lost"):
                 self._versions.pop(client, None)
-                raise _Failure(Cause.REFUSED, "its site has lost its memory; it begins without one in its next round")
+                lost = "its site has lost its memory; it begins without one in its next round"
+                raise _Failure(Cause.REFUSED.because(lost))
             if words.has("error"):
-                self._raise(client, words.text("error"))
-                raise _Failure(Cause.ERROR, words.text("error"))
+                raise self._error(client, words.text("error"))
             update = expected.update(words, client, self.roster.clients[client].num_samples)
             if words.flag("memory"):
                 self._proposed[client] = version
@@ -237,8 +237,7 @@ class GridEngine:
         if isinstance(row, Update):
             raise BadMessage(row.failure)
         if row.has("error"):
-            self._raise(client, row.text("error"))
-            raise _Failure(Cause.ERROR, row.text("error"))
+            raise self._error(client, row.text("error"))
         numbers = row.numbers("answer", finite=False)
         if len(numbers) != question.numbers:
             raise BadMessage(f"{Cause.MALFORMED}: {len(numbers)} numbers instead of {question.numbers}")
@@ -301,15 +300,19 @@ class GridEngine:
     def _reply(self, arrival: Arrival, largest: int) -> Words:
         """The reply of a site that did its work."""
         if arrival.data is None:
-            raise _Failure(None, arrival.failure)
+            raise _Failure(arrival.failure)
         reply = unpacked(arrival.data, largest)
         if reply.has("refused"):
-            raise _Failure(Cause.REFUSED, reply.text("refused"))
+            raise _Failure(Cause.REFUSED.because(reply.text("refused")))
         return reply
 
-    def _raise(self, client: int, error: str) -> None:
-        if self.errors == "raise":
-            raise ClientError(f"client {client}: {error}") from RemoteError(error)
+    def _error(self, client: int, error: str) -> Exception:
+        """What an error of a client raises: a failure of the client, or the end of the run."""
+        if self.errors == "fail":
+            return _Failure(Cause.ERROR.because(error))
+        failure = ClientError(f"client {client}: {error}")
+        failure.__cause__ = RemoteError(error)
+        return failure
 
     def _extra_layout(self) -> Layout | None:
         """The layout of what the algorithm sends beside the model, from a trial on some of the server's own samples."""
@@ -319,15 +322,7 @@ class GridEngine:
 
 
 class _Failure(Exception):  # noqa: N818 - it becomes the failure of an update
-    """Why a client has no result.
-
-    Args:
-        cause: the cause; None if the reason begins with it.
-        reason: the reason.
-    """
-
-    def __init__(self, cause: Cause | None, reason: str) -> None:
-        super().__init__(reason if cause is None else cause.because(reason))
+    """Why a client has no result; the text begins with the cause."""
 
 
 def _work(cohort: Cohort, position: int) -> dict[str, object]:

@@ -1,23 +1,20 @@
 """Send requests to sites over Flower's Grid; every request ends with a reply or with the cause of its failure."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedcohort.core.errors import one_line
-from fedcohort.flower.exchange import pulled
+from fedcohort.flower.exchange import arriving
 from fedcohort.flower.roster import Starts, connected_nodes, failure_of
 from fedcohort.flower.sites.envelope import bytes_in, request_message
 
 __all__ = ["Arrival", "Cause", "GridLink"]
 
-SHORTEST, LONGEST = 0.02, 2.0
-"""Polling intervals for replies in seconds: the first one, and the longest one."""
 EXTRA_SECONDS = 60.0
 """Seconds that a request lives longer than the server waits for it."""
 
@@ -98,21 +95,17 @@ class GridLink:
             meanwhile: short work to do between two checks for replies.
         """
         limit = self.patience if timeout is None else timeout
-        begin, pause = self.clock(), SHORTEST
-        end = begin + limit
+        begin = self.clock()
         waiting = self._push(requests, t, limit)
         for position in set(range(len(requests))) - set(waiting.values()):
             yield Arrival(position, None, Cause.UNREACHABLE.because("the message could not be sent"), 0.0)
-        while waiting:
-            left = None if timeout is None else end - self.clock()
-            replies = _by_request(pulled(self.grid, list(waiting), left, self.clock))
+        for replies in arriving(
+            self.grid, waiting, begin + limit, self.clock, virtual=timeout is not None, meanwhile=meanwhile
+        ):
             seconds = self.clock() - begin
-            for message_id in replies.keys() & waiting.keys():
-                yield _arrival(waiting.pop(message_id), replies[message_id], seconds)
-            if not waiting or self.clock() >= end:
-                break
-            pause = SHORTEST if replies or meanwhile() else min(1.3 * pause, LONGEST)
-            time.sleep(pause)
+            for message_id, own in _by_request(replies).items():
+                if message_id in waiting:
+                    yield _arrival(waiting.pop(message_id), own, seconds)
         for position in waiting.values():
             yield Arrival(position, None, Cause.TIMEOUT.because(f"no reply within {limit:g} s"), limit)
 
@@ -123,7 +116,7 @@ class GridLink:
         return {message_id: position for position, message_id in enumerate(pushed) if message_id}
 
 
-def _by_request(replies: Any) -> Mapping[str, list[Message]]:
+def _by_request(replies: Iterable[Message]) -> Mapping[str, list[Message]]:
     found: dict[str, list[Message]] = {}
     for reply in replies:
         found.setdefault(reply.metadata.reply_to_message_id, []).append(reply)

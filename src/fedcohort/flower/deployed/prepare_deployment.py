@@ -1,6 +1,5 @@
 """Build everything that a deployed run needs: the server's data, the clients that are connected, the clock, the engine."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.joining_clients import JoiningClients
 from fedcohort.flower.deployed.site_roster import SiteRoster
+from fedcohort.flower.roster import looks
 from fedcohort.rounds import RunState
 from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.runs.find_run import find_run
@@ -46,8 +46,6 @@ SIMULATED = (
     "# sites with their own data do not use federation.partition, holdout and label_noise, which are for simulations\n"
 )
 """What the description of a deployed run says about settings that describe simulated clients."""
-PAUSE = 0.5
-"""Polling interval in seconds: how often the server checks for nodes while none is connected."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +169,11 @@ class Deployment:
 
 def _present(link: GridLink, roster: SiteRoster, notes: list[str]) -> Indices:
     """The connected clients; waits while there are none, at most for the patience of the link."""
-    deadline = time.monotonic() + link.patience
-    while True:
+    for _ in looks(link.patience):
         notes += roster.meet(link)
-        present = roster.present()
-        if len(present) or time.monotonic() >= deadline:
-            return present
-        time.sleep(min(PAUSE, link.patience / 10))
+        if roster.connected:
+            break
+    return roster.present()
 
 
 def _server_federation(experiment: Experiment, given: Given, dataset: Dataset) -> Federation:

@@ -199,11 +199,13 @@ def listening(site: Site, where: Path) -> Iterator[None]:
         server.bind(str(where))
         where.chmod(0o600)
         server.listen()
-        thread = threading.Thread(target=_accept, args=(server, site), daemon=True)
+        ends = threading.Event()
+        thread = threading.Thread(target=_accept, args=(server, site, ends), daemon=True)
         thread.start()
         try:
             yield
         finally:
+            ends.set()
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
             thread.join(timeout=5)
@@ -212,13 +214,19 @@ def listening(site: Site, where: Path) -> Iterator[None]:
                 site.close()
 
 
-def _accept(server: socket.socket, site: Site) -> None:
-    while True:
+def _accept(server: socket.socket, site: Site, ends: threading.Event) -> None:
+    """Answer requests until the end, also after a moment without a free file or thread for another one."""
+    while not ends.is_set():
+        connection = None
         try:
             connection, _ = server.accept()
-        except OSError:  # the socket was closed
-            return
-        threading.Thread(target=_answer, args=(connection, site), daemon=True).start()
+            threading.Thread(target=_answer, args=(connection, site), daemon=True).start()
+        except (OSError, RuntimeError) as error:
+            if connection is not None:
+                connection.close()
+            if not ends.is_set():  # at the end, the socket is closed
+                log.warning("a request was not accepted: %s", error)
+                ends.wait(PAUSE)
 
 
 def _answer(connection: socket.socket, site: Site) -> None:

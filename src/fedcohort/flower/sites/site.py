@@ -164,8 +164,8 @@ class Site:
         except (KeyError, TypeError, ValueError):
             raise BadMessage(f"there is no question {str(described)[:100]}") from None
         self.allowed.check_question(question)
-        engine, names = self._engine(request)
-        t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
+        engine, asked = self._engine(request)
+        t, model = request.count("round"), request.tensors("model")
         check_model(model, self._layout)
         self.spent.answer(len(asked), self._epochs(request) if question.trains else 0)
         self._load_memories(request, engine, asked)
@@ -178,14 +178,14 @@ class Site:
         rows: list[dict[str, object]] = []
         try:
             values = answers(list(asked))
-            rows = [{"name": names[client], "answer": row} for client, row in zip(asked, values, strict=True)]
+            rows = [{"name": work.name, "answer": row} for work, row in zip(asked.values(), values, strict=True)]
         except ClientError:
-            for client in asked:
+            for client, work in asked.items():
                 try:
                     [row] = answers([client])
-                    rows.append({"name": names[client], "answer": row})
+                    rows.append({"name": work.name, "answer": row})
                 except ClientError as error:
-                    rows.append({"name": names[client], "error": _cause(error)})
+                    rows.append({"name": work.name, "error": _cause(error)})
         return {"clients": rows}
 
     # training
@@ -199,9 +199,8 @@ class Site:
             raise BadMessage(f"memory {version!r} would be replaced by the training that begins with it")
         self._count_round(request, run, t, {"model": model, "received": received})
         begin = time.monotonic()
-        engine, names = self._engine(request)
+        engine, asked = self._engine(request)
         check_model(model, self._layout)
-        asked = self._asked(request, names)
         lost = self._load_memories(request, engine, asked)
         able = [client for client in asked if client not in lost]
         trained: dict[int, Update | str] = {}
@@ -210,17 +209,17 @@ class Site:
             trained.update(
                 (update.client, update) for update in engine.train(model, t, cohort_of(asked, able), stub.algorithm)
             )
-            self._keep_memories(engine, run, version, able, names, asked)
+            self._keep_memories(engine, run, version, able, asked)
         except ClientError:
             for client in able:
                 trained[client] = self._train_one(engine, model, t, cohort_of(asked, [client]), stub.algorithm)
-                self._keep_memories(engine, run, version, [client], names, asked)
+                self._keep_memories(engine, run, version, [client], asked)
         rows: list[dict[str, object]] = []
-        for client in asked:
+        for client, work in asked.items():
             result = trained.get(client, "")
             row: dict[str, object] = {"error": result} if isinstance(result, str) else self._update(result)
             row["memory"] = client in trained and bool(engine.memories.get(client))
-            rows.append({"name": names[client]} | ({"lost": True} if client in lost else row))
+            rows.append({"name": work.name} | ({"lost": True} if client in lost else row))
         return {"clients": rows, "seconds": time.monotonic() - begin}
 
     def _count_round(self, request: Words, run: str, t: int, sent: Mapping[str, object]) -> None:
@@ -283,7 +282,6 @@ class Site:
         run: str,
         version: str,
         clients: Sequence[int],
-        names: Mapping[int, str],
         asked: Mapping[int, Work],
     ) -> None:
         """Keep the memories that a training has made as a new version."""
@@ -291,29 +289,27 @@ class Site:
         engine.commit(made)
         for client in made:
             memory: Memory = engine.memories.get(client)
-            self.memories.put(run, names[client], version, asked[client].memory, memory)
+            self.memories.put(run, asked[client].name, version, asked[client].memory, memory)
 
     # the engine of a run
 
-    def _asked(self, request: Words, names: Mapping[int, str]) -> dict[int, Work]:
-        """The work for each client that the request names, by number."""
-        numbers = {name: client for client, name in names.items()}
-        work = [Work.read(words) for words in request.parts("clients")]
-        if unknown := [each.name for each in work if each.name not in numbers]:
-            raise BadMessage(f"this site has no client {unknown[0]!r}")
-        return {numbers[each.name]: each for each in work}
-
-    def _engine(self, request: Words) -> tuple[LocalEngine, dict[int, str]]:
-        """The engine for what a request describes, and the names of this site's clients by their number."""
+    def _engine(self, request: Words) -> tuple[LocalEngine, dict[int, Work]]:
+        """The engine for what a request describes, and the work for each client that it names, by number."""
         setup = request.part("setup")
         numbers = setup.part("numbers")
-        names = {numbers.count(name): name for name in numbers.values if name in self.clients}
+        own = {name: numbers.count(name) for name in numbers.values if name in self.clients}
+        work = [Work.read(words) for words in request.parts("clients")]
+        if unknown := [each.name for each in work if each.name not in own]:
+            raise BadMessage(f"this site has no client {unknown[0]!r}")
+        names = {number: name for name, number in own.items()}
+        if len(names) < len(own):
+            raise BadMessage("two clients have the same number")
         key = _digest(setup.values)
         if key not in self._engines:
             self.close()
             engine = self._new_engine(setup, federation_of(setup, names, self.clients))
             self._engines[key], self._layout = engine, {k: v.to("meta") for k, v in engine.initial_model().items()}
-        return self._engines[key], names
+        return self._engines[key], {own[each.name]: each for each in work}
 
     def _new_engine(self, setup: Words, federation: Federation) -> LocalEngine:
         """An engine that omits and trains what the server's does; frozen parameters must have the server's values."""

@@ -58,7 +58,7 @@ def check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequen
             f"{asked}: has no samples, so that it takes part in no round; {len(filled):,} of {m:,} clients have some, among "
             f"them {others}"
         )
-    was = was_available(run, row["round"], client)
+    was = was_available(run, row["round"], client, row["available"])
     if was is not False:
         return was is not None
     examples = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
