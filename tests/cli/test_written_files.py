@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files import durable_files
 from fedcohort.core.files.durable_files import replace_files
 from fedcohort.core.files.paths import check_writable, kind_of
 from fedcohort.flower.new_app import new_app
@@ -121,25 +122,26 @@ def test_a_file_without_permission_is_refused(tmp_path: Path, monkeypatch: pytes
         check_writable(tmp_path / "a.csv", "--csv")
 
 
-def full_after(count: int) -> Callable[..., int]:
-    """``Path.write_bytes`` of a disk that is full after ``count`` files."""
+def full_after(count: int) -> Callable[..., None]:
+    """``write_file`` on a disk that is full after ``count`` files."""
     written = iter(range(100))
-    write = Path.write_bytes
+    write = durable_files.write_file
 
-    def write_bytes(path: Path, content: bytes) -> int:
+    def write_file(path: Path, content: bytes, like: Path | None = None) -> None:
         if next(written) < count:
-            return write(path, content)
-        write(path, content[: len(content) // 2])
+            write(path, content, like)
+            return
+        write(path, content[: len(content) // 2], like)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    return write_bytes
+    return write_file
 
 
 def test_either_all_files_are_replaced_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"old")
     contents = {tmp_path / name: b"fresh" for name in "abc"}
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full_after(1))
+        patched.setattr(durable_files, "write_file", full_after(1))
         with pytest.raises(OSError, match="No space"):
             replace_files(contents)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]
@@ -161,7 +163,7 @@ def test_the_table_is_shown_although_its_files_cannot_be_written(
     (tmp_path / "x.toml").write_text(small(rounds=1, seeds=1).to_toml())
     (tmp_path / "a.csv").write_text("old")
     assert call("compare", "x.toml", "-q").exit_code == 0
-    monkeypatch.setattr(Path, "write_bytes", full_after(0))
+    monkeypatch.setattr(durable_files, "write_file", full_after(0))
     result = call("compare", "x.toml", "-q", "--csv", "a.csv", "--latex", "new/a.tex")
     assert result.exit_code == 2
     assert "uniform" in result.stdout

@@ -110,7 +110,7 @@ WRONG_LATENCIES: list[tuple[type[Latency], str]] = [
     (latency(lambda self, n, seed: 1.0 * n), r"raised UsageError: .*it must return a function from the round"),
     (latency(lambda self, n, seed: lambda t: np.ones(5)), r"returned float64 \[5\] for round 1; it must return numbers"),
     (latency(lambda self, n, seed: lambda t: 10.0 - 2 * t + 0 * n), "in round 6 is -2.0; times are finite and at least 0"),
-    (latency(lambda self, n, seed: lambda t: n / (t < 3)), "in round 3 is inf; times are finite"),
+    (latency(lambda self, n, seed: lambda t: np.full(len(n), 1.0 if t < 3 else np.inf)), "in round 3 is inf; times are finite"),
     (latency(lambda self, n, seed: Stream(seed)), "round 5: other times if rounds are asked for out of order; keep no state"),
     (latency(lambda self, n, seed: Growing(seed)), "round 5: other times if rounds are asked for out of order"),
     (latency(lambda self, n, seed: Stream(None)), "round 1: two laws with one seed gave other times; draw from a gen"),  # type: ignore[arg-type]

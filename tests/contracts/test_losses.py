@@ -16,7 +16,7 @@ from fedcohort.testing import check_loss
 SETTINGS: dict[str, dict[str, Any]] = {"robust": {"alpha": 1.0, "beta": 0.5}, "huber": {"delta": 0.3}}
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", list(LOSSES))
 @pytest.mark.parametrize("num_classes", [2, 5])
 def test_every_loss_fulfills_the_contract(name: str, num_classes: int) -> None:
     for values in ({}, SETTINGS.get(name, {})):
