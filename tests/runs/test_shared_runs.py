@@ -36,7 +36,9 @@ def test_a_run_that_another_process_writes_comes_last(
     first = next(iter(expected))
     other = ExitStack()
     other.enter_context(locked(tmp_path / "runs" / first))
-    clock = SimpleNamespace(sleep=lambda _: other.close())  # the other process ends; the module's own, as others sleep, too
+    clock = SimpleNamespace(
+        sleep=lambda _: other.close()
+    )  # the other process ends; the module's own, as others sleep, too
     monkeypatch.setattr("fedcohort.runs.shared_runs.time", clock)
     with caplog.at_level(logging.INFO, logger="fedcohort"):
         found, played = compared(tmp_path / "runs", jobs=jobs)
