@@ -94,8 +94,14 @@ def _overview_cell(name: str, measured: Measured) -> str:
     if name not in measured:
         return "–"
     figures = measured[name]
-    text = ", ".join(("`auto` " if plan == "auto" else "") + _ratio(name, figures, plan) for plan in _shown(figures))
+    text = ", ".join(_ratio(name, figures, plan) for plan in _shown(figures)).replace(" (`stacked`)", " stacked")
+    text = _unbroken(text)
     return text if _reaches_goal(name, measured) else f"*{text}*"
+
+
+def _unbroken(text: str) -> str:
+    """The text with its numbers and their signs on one line each, in narrow columns."""
+    return text.replace(" ×", "\u00a0×").replace("≥ ", "≥\u00a0").replace("≤ ", "≤\u00a0")
 
 
 def _shown(figures: Figures) -> list[str]:
