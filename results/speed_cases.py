@@ -90,24 +90,24 @@ def _goal(name: str) -> str:
 
 
 def _overview_cell(name: str, measured: Measured) -> str:
-    """The ratios of the plans in :func:`_shown`; in italics if none reaches the goal."""
+    """The ratio of the default plan, and that of ``auto`` if it takes stacks; in italics if neither reaches the goal."""
     if name not in measured:
         return "–"
     figures = measured[name]
-    text = ", ".join(_ratio(name, figures, plan) for plan in _shown(figures)).replace(" (`stacked`)", " stacked")
-    text = _unbroken(text)
-    return text if _reaches_goal(name, measured) else f"*{text}*"
+    text = _ratio(name, figures, "threads")
+    if _takes_stacks(figures):
+        text += f", {figures['plans']['auto']['ratio']:.2f} × stacked"
+    return _unbroken(text if _reaches_goal(name, measured) else f"*{text}*")
 
 
 def _unbroken(text: str) -> str:
-    """The text with its numbers and their signs on one line each, in narrow columns."""
+    """The text with no-break spaces between numbers and their signs, for narrow columns."""
     return text.replace(" ×", "\u00a0×").replace("≥ ", "≥\u00a0").replace("≤ ", "≤\u00a0")
 
 
-def _shown(figures: Figures) -> list[str]:
-    """The default plan, and ``auto`` if it takes another one."""
-    taken = figures["plans"].get("auto", {}).get("plan", "threads")
-    return ["threads"] if taken == "threads" else ["threads", "auto"]
+def _takes_stacks(figures: Figures) -> bool:
+    """Whether ``auto`` takes stacks."""
+    return bool(figures["plans"].get("auto", {}).get("plan") == "stacked")
 
 
 def _reaches_goal(name: str, measured: Measured) -> bool:
@@ -121,8 +121,9 @@ def _reaches_goal(name: str, measured: Measured) -> bool:
 
 
 def _best_ratio(figures: Figures) -> float:
-    """The largest ratio that is shown; 0 if the plans failed."""
-    return max(float(figures["plans"][plan].get("ratio", 0.0)) for plan in _shown(figures))
+    """The largest ratio of the overview; 0 if the plan failed."""
+    shown = ["threads", "auto"] if _takes_stacks(figures) else ["threads"]
+    return max(float(figures["plans"][plan].get("ratio", 0.0)) for plan in shown)
 
 
 def _details(name: str, figures: Figures) -> list[str]:

@@ -89,6 +89,7 @@ def communication_of(law: "Network", num_samples: Indices, seed: int, nominal_by
     _check_function(split, where, "times, clients and bytes to total times and the communication part of them")
 
     def checked(times: Values, clients: Indices, sent: Values) -> tuple[Values, Values]:
+        """What the law's function returns for copies of its arguments, float64, if it is what it must be."""
         arguments = times, clients, sent
         with warning_of_draws("systems.network", law) as drawn:
             found: Any = split(times.copy(), clients.copy(), sent.copy())

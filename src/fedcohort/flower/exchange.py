@@ -55,7 +55,7 @@ def exchange(
 ) -> Exchange:
     """Push messages, and pull until each has a reply or ``timeout`` seconds have passed (None: no limit).
 
-    ``virtual``: a grid whose time is virtual lets no more than the timeout pass (see :func:`arriving`).
+    ``virtual`` is as for :func:`arriving`.
     """
     begin, messages = clock(), list(messages)
     end = math.inf if timeout is None else begin + timeout
@@ -82,7 +82,8 @@ def arriving(
         message_ids: their ids.
         end: when the wait ends, on the clock.
         clock: seconds.
-        virtual: if the time of the grid is virtual, and is what ``clock`` shows, no more of it passes than until ``end``.
+        virtual: whether a grid with virtual time, such as :class:`~fedcohort.testing.LoopGrid`, must not pass ``end`` while it looks
+            for replies. ``clock`` then shows that time.
         meanwhile: short work to do between two looks for replies; returns whether there was any.
     """
     missing, pause, within = set(message_ids), SHORTEST, _within(grid, clock)
@@ -99,7 +100,7 @@ def arriving(
 
 
 def _within(grid: Grid, clock: Callable[[], float]) -> Callable[[Iterable[str], float], Iterable[Message]] | None:
-    """``pull_within`` of a grid whose time is virtual, and is what ``clock`` shows; None of another grid."""
+    """``pull_within`` of a grid with virtual time that ``clock`` shows; None for any other grid."""
     while isinstance(grid, _View):
         grid = grid.grid
     within: Callable[[Iterable[str], float], Iterable[Message]] | None = getattr(grid, "pull_within", None)

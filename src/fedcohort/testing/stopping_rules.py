@@ -59,7 +59,6 @@ def _training(
     before: list[Mapping[str, float]] = []
     for epoch in range(1, EPOCHS + 1):
         where = f"{type(rule).__name__}, {client}, epoch {epoch}{'' if loss is None else ' without a step'}"
-
         n = HELD_OUT[client]
         outputs = partial(_outputs, epoch, num_classes, numeric)
         progress = Progress(

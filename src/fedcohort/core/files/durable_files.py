@@ -91,7 +91,7 @@ def write_file(path: Path, content: bytes, like: Path | None = None) -> None:
     Args:
         path: the file.
         content: its bytes.
-        like: a file whose permissions it gets before it has content, if there is such a file.
+        like: a file whose permissions are copied before the content is written; none are copied if it does not exist.
 
     Raises:
         OSError: it could not be written.

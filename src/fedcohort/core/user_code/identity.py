@@ -263,7 +263,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _OF_PYTHON = ("builtins", "abc")
 """Modules of Python; the source of base classes in them does not count."""
 _VERSIONED = ("torch.", "fedcohort.")
-"""Packages whose source does not count, so that runs made with another version of them are found."""
+"""Packages whose source is not part of a run's identity: runs made with another version of them are found again."""
 
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:
