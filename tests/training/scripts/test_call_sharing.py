@@ -79,6 +79,22 @@ class Rows(nn.Module):
         return self.head(self.encoder(x.squeeze(1)).mean(1))
 
 
+class Heads(nn.Module):
+    """Attention in two heads over the rows of an image, with two kinds of GELU."""
+
+    def __init__(self, causal: bool, scale: float | None) -> None:
+        super().__init__()
+        self.project, self.wide, self.head = nn.Linear(8, 24), nn.Linear(8, 16), nn.Linear(16, 4)
+        self.causal, self.scale = causal, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.project(x.squeeze(1))
+        query, key, value = rows.unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        found = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal, scale=self.scale)
+        wide = functional.gelu(self.wide(found.transpose(1, 2).flatten(2)))
+        return self.head(functional.gelu(wide, approximate="tanh").mean(1))
+
+
 CONVOLUTIONS = {"reused": Reused, "line": Line} | {name: IMAGES[name] for name in ("residual", "mixed", "unused")}
 PRODUCTS: dict[str, Callable[[], nn.Module]] = {"rows": Rows, "rows by oneDNN": lambda: quick_products(Rows())}
 
@@ -91,6 +107,7 @@ def _all_convolutions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(call_sharing, "takes_long", lambda *_: True)
     monkeypatch.setattr(call_sharing, "WORTH_OF_CONVOLUTION", 1)
     monkeypatch.setattr(call_sharing, "WORTH_OF_PRODUCT", 1)
+    monkeypatch.setattr(call_sharing, "WORTH_OF_ATTENTION", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -139,6 +156,35 @@ def test_idle_threads_change_no_bits_of_products(name: str, monkeypatch: pytest.
     assert "= product(" in source
 
 
+@pytest.mark.parametrize(("causal", "scale"), [(False, None), (True, 1e-5)])
+def test_idle_threads_change_no_bits_of_attention_and_activations(
+    causal: bool, scale: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_scripts, "LARGE", 1)
+    torch.manual_seed(0)
+    source = same_with_idle_threads(Heads(causal, scale))
+    counts = {name: source.count(f"= {name}(") for name in ("attention_outputs", "attention_gradients")}
+    counts |= {name: source.count(f"= {name}(") for name in ("gelu_outputs", "gelu_gradients")}
+    assert counts == {"attention_outputs": 1, "attention_gradients": 1, "gelu_outputs": 2, "gelu_gradients": 2}
+    factor = 'float("1e-05")' if scale else "None"
+    assert f", {causal}, {factor}, " in source
+
+
+def test_attention_with_a_mask_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask may have another shape than the samples."""
+    monkeypatch.setattr(network_scripts, "LARGE", 1)
+    whole = functional.scaled_dot_product_attention
+
+    def masked(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> Tensor:
+        return whole(query, key, value, attn_mask=torch.ones(8, 8).tril(), scale=scale)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", masked)
+    torch.manual_seed(0)
+    source = same_with_idle_threads(Heads(causal=True, scale=None))
+    assert "_flash_attention_for_cpu" in source
+    assert "attention_outputs(" not in source
+
+
 def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     outputs: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return outputs
@@ -173,16 +219,16 @@ def test_parts_have_at_least_some_work_and_the_same_bits(monkeypatch: pytest.Mon
     whole = torch.arange(5.0)
     tried: list[int] = []
 
-    def of_part(begin: int, end: int) -> Tensor:
+    def of_part(begin: int, end: int) -> list[Tensor]:
         tried.append(end - begin)
-        return whole[begin:end] + (end - begin == 1)  # another algorithm for a single sample
+        return [whole[begin:end] + (end - begin == 1)]  # another algorithm for a single sample
 
-    assert most_parts(of_part, whole, 19, 10) == 1
+    assert most_parts(of_part, [whole], 19, 10) == 1
     assert tried == [], "two parts are not worth it"
-    assert most_parts(of_part, whole, 29, 10) == 2
+    assert most_parts(of_part, [whole], 29, 10) == 2
     assert sorted(tried) == [2, 3], "each number of samples is tried once"
-    assert most_parts(of_part, whole, 1000, 10) == 2, "of three parts, one has a single sample"
-    assert most_parts(lambda begin, end: whole[begin:end], whole, 1000, 10) == 4, "one part for each thread"
+    assert most_parts(of_part, [whole], 1000, 10) == 2, "of three parts, one has a single sample"
+    assert most_parts(lambda begin, end: [whole[begin:end]], [whole], 1000, 10) == 4, "one part for each thread"
 
 
 def test_parts_of_other_bits_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Calls in scripts (TorchScript) that threads divide: convolutions treat each sample alone, and products each row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcohort.training.programs.forward_functions import edges_of_parts
 
-__all__ = ["convolution_outputs", "linear_outputs", "most_parts", "multiplications", "product"]
+__all__ = ["convolution_outputs", "linear_outputs", "most_parts", "multiplications", "parts_now", "product"]
 
 
 def multiplications(outputs: Tensor, weight: Tensor) -> int:
@@ -16,30 +16,33 @@ def multiplications(outputs: Tensor, weight: Tensor) -> int:
     return outputs.numel() * (weight.numel() // weight.size(0))
 
 
-def most_parts(of_part: Callable[[int, int], Tensor], whole: Tensor, work: int, worth: int) -> int:
+def most_parts(of_part: Callable[[int, int], Sequence[Tensor]], whole: Sequence[Tensor], work: int, worth: int) -> int:
     """The maximum number of parts into which threads may divide the rows of a call, with the same bits; 1 if that is not worth it.
 
     Libraries may choose another algorithm for fewer rows. Each number of rows is therefore tried.
 
     Args:
         of_part: makes the call for the rows (samples of a convolution) from one number up to another.
-        whole: the result of the call for all rows.
+        whole: the results of the call for all rows.
         work: the number of its multiplications.
         worth: the minimum number of those of a part.
     """
     same: dict[int, bool] = {}  # by the number of rows of a part
-    most = min(torch.get_num_interop_threads(), len(whole), work // worth)
+    rows = len(whole[0])
+    most = min(torch.get_num_interop_threads(), rows, work // worth)
     for parts in range(2, most + 1):
-        for begin, end in pairwise(edges_of_parts(len(whole), parts)):
+        for begin, end in pairwise(edges_of_parts(rows, parts)):
             if end - begin not in same:
                 found = of_part(begin, end)
-                same[end - begin] = torch.equal(found, whole[begin:end])
+                same[end - begin] = all(
+                    torch.equal(part, one[begin:end]) for part, one in zip(found, whole, strict=True)
+                )
         if not all(same.values()):
             return parts - 1
     return max(most, 1)
 
 
-def _parts(most: int, idle: list[Tensor]) -> int:
+def parts_now(most: int, idle: list[Tensor]) -> int:
     """Into how many parts a call is divided now."""
     return min(most, 1 + int(idle[0])) if len(idle) > 0 else 1
 
@@ -57,7 +60,7 @@ def convolution_outputs(
         most: see :func:`most_parts`.
         idle: the number of idle threads, int64 [], in a list that is empty if no other thread may be asked.
     """
-    parts = _parts(most, idle)
+    parts = parts_now(most, idle)
     if parts < 2:
         found: Tensor = torch.ops.aten.convolution(
             x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
@@ -102,7 +105,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, most: int, idle: list[Ten
         bias: [m].
     """
     outputs = torch.empty([a.size(0), b.size(1)], dtype=a.dtype)
-    return _in_parts(a, b, bias, outputs, _parts(most, idle), onednn=False)
+    return _in_parts(a, b, bias, outputs, parts_now(most, idle), onednn=False)
 
 
 def linear_outputs(
@@ -117,7 +120,7 @@ def linear_outputs(
         bias: [outputs].
         shape: the shape of the outputs.
     """
-    parts = _parts(most, idle)
+    parts = parts_now(most, idle)
     if parts < 2:
         return _by_onednn(x, weight, bias)
     return _in_parts(x, weight, bias, torch.empty(shape, dtype=x.dtype), parts, onednn=True)

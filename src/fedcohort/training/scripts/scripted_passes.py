@@ -19,6 +19,12 @@ from fedcohort.training.code_reading.loss_code import names_read_by_loss
 from fedcohort.training.code_reading.network_watch import NetworkWatch, ReadValues
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.programs.divided_calls import convolution_outputs, linear_outputs, product  # noqa: F401 - scripts call them
+from fedcohort.training.programs.divided_functions import (  # noqa: F401 - scripts call them
+    attention_gradients,
+    attention_outputs,
+    gelu_gradients,
+    gelu_outputs,
+)
 from fedcohort.training.programs.optimizer_steps import correct, take_step  # noqa: F401 - scripts call them
 from fedcohort.training.programs.shared_gradients import convolution_gradients, finish, nothing_begun  # noqa: F401 - scripts call them
 from fedcohort.training.scripts.recorded_passes import pass_by_autograd
