@@ -76,7 +76,8 @@ def attention_outputs(
         return outputs, sums
     samples, heads, places = query.size(0), query.size(1), query.size(2)
     outputs = torch.empty_strided([samples, heads, places, value.size(3)], layouts[0], dtype=query.dtype)
-    sums = torch.empty_strided([samples, heads, places], layouts[1], dtype=query.dtype)
+    exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+    sums = torch.empty_strided([samples, heads, places], layouts[1], dtype=exact)
     edges = edges_of_parts(samples, parts)
     calls = [
         torch.jit.fork(_attention_of_part, query, key, value, causal, scale, outputs, sums, edges[i], edges[i + 1])
