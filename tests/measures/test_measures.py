@@ -100,7 +100,11 @@ def test_accuracy_of_rounds_and_classes_keeps_its_shape():
     assert accuracy([[1, 2], [3, 4]], [[2, 2], [4, 4]]).tolist() == [[0.5, 1.0], [0.75, 1.0]]
 
 
-@pytest.mark.parametrize(("correct", "total"), [([3], [2]), ([-1], [2]), ([1], [1, 1]), ([NAN], [1])])
+def test_accuracy_of_one_sample():
+    assert accuracy([1, 0], [1, 1]).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("correct", "total"), [([3], [2]), ([-1], [2]), ([1], [1, 1]), ([NAN], [1]), ([1, 3], [2, 2])])
 def test_accuracy_of_impossible_counts_is_an_error(correct, total):
     for function in (accuracy, macro_accuracy, overall_accuracy):
         with pytest.raises(UsageError, match="correct"):
@@ -372,7 +376,7 @@ def test_cost_of_a_target_reports_wrong_input():
     with pytest.raises(UsageError, match="series has 2 entries, round_bytes 1"):
         bytes_to([0.1, 0.2], [1], 0.1)
     with pytest.raises(UsageError, match="not its duration"):
-        time_to([0.1, 0.2], [2.0, 1.0], 0.1)
+        time_to([0.1, 0.2, 0.3], [1.0, 2.0, 1.5], 0.1)
     with pytest.raises(UsageError, match="series has the shape"):
         rounds_to([], 0.1)
 
@@ -426,8 +430,11 @@ def test_regret_reports_wrong_input(function):
         function(REWARDS, [[0]])
     with pytest.raises(UsageError, match=r"selections: round 2 contains a client outside 0…3"):
         function(REWARDS, [[0], [4], [0]])
-    with pytest.raises(UsageError, match="rewards has the shape"):
-        function([1.0], [[0]])
+    with pytest.raises(UsageError, match=r"selections: round 3 contains a client outside 0…3"):
+        function(REWARDS, [[0], [3], [-1]])
+    for nothing in ([1.0], np.zeros((0, 4))):
+        with pytest.raises(UsageError, match="rewards has the shape"):
+            function(nothing, [[0]])
     with pytest.raises(UsageError, match="client 2 was selected in round 2, but has no reward"):
         regret(REWARDS, [[0], [1, 2], [0]])
 
@@ -602,6 +609,10 @@ def test_best_batch_size_by_both_rules():
     # memory that hardly differs does not outweigh twice the accuracy
     speed = [20_000, 29_000]
     assert measures.best_batch_size([8, 32], speed, memory=[295, 293], accuracy=[0.317, 0.15], rule="tradeoff") == 8
+    # 0.1 and 0.094 are errors that differ by more than 5%, in the share of the larger one; 0.1 and 0.0955 differ by less
+    equal = {"memory": [1, 1], "rule": "tradeoff"}
+    assert measures.best_batch_size([8, 32], [5, 5], accuracy=[0.9, 0.906], **equal) == 32
+    assert measures.best_batch_size([8, 32], [5, 5], accuracy=[0.9, 0.9049], **equal) == 8
     assert measures.best_batch_size([64, 8], [5, 5]) == 8  # the smallest of equally good sizes
     assert measures.best_batch_size([64, 8], [5, 5], memory=[1, 1], accuracy=[1, 1], rule="tradeoff") == 8
 
@@ -610,10 +621,12 @@ def test_best_batch_size_by_both_rules():
     ("arguments", "values", "message"),
     [
         (([8, 16], [1.0]), {}, "sizes has 2 entries, samples_per_second 1"),
-        (([8], [0.0]), {}, "above 0 for every size"),
+        (([8, 16], [1.0, 0.0]), {}, "above 0 for every size"),
         (([8], [1.0]), {"rule": "fastest"}, "valid are 'throughput' and 'tradeoff'"),
         (([8], [1.0]), {"rule": "tradeoff", "memory": [1]}, "needs memory and accuracy"),
+        (([8], [1.0]), {"rule": "tradeoff", "accuracy": [1]}, "needs memory and accuracy"),
         (([8], [1.0]), {"rule": "tradeoff", "memory": [1, 2], "accuracy": [1]}, "sizes has 1 entries, memory 2"),
+        (([8, 9], [1, 1]), {"rule": "tradeoff", "memory": [1, 2], "accuracy": [1]}, "sizes has 2 entries, accuracy 1"),
     ],
 )
 def test_best_batch_size_reports_wrong_input(arguments, values, message):
