@@ -17,7 +17,7 @@ from fedcohort.racing.rule import RaceRule
 from fedcohort.racing.run_race import Limits, PlannedRace
 
 
-def planned(labels: str, objective: str | Sequence[str] = "accuracy", names: Sequence[str] = (), **limits: Any) -> Any:
+def planned(labels: str, objective: str | list[str] = "accuracy", names: Sequence[str] = (), **limits: Any) -> Any:
     """A race of rows with these labels, whose first seed is 10."""
     rows: Any = [SimpleNamespace(label=label, given=SimpleNamespace(names=lambda: names)) for label in labels]
     experiment: Any = SimpleNamespace(name="made up", seed=10)

@@ -160,6 +160,21 @@ def test_a_model_without_its_database_is_no_empty_directory(tmp_path: Path) -> N
         Run(tmp_path)
 
 
+def test_a_description_is_read_without_its_plug_ins(tmp_path: Path) -> None:
+    """Neither the module of the strategy nor the user's files beside the record are imported."""
+    run = written(tmp_path / "run", [played(1)])
+    assert run.experiment.algorithm.parameters["max_weight"] is None
+    assert "max_weight" not in run.described.algorithm.parameters
+    description = run.path / "experiment.toml"
+    text = description.read_text(encoding="utf-8")
+    assert 'name = "uniform"' in text
+    description.write_text(text.replace('name = "uniform"', 'name = "not_there:Own"'), encoding="utf-8")
+    read = Run(run.path)
+    assert read.described.selection.name == "not_there:Own"
+    with pytest.raises(UsageError, match="not_there"):
+        read.experiment.selection.build()
+
+
 def test_clients_that_reported_nothing_more_have_no_further_columns() -> None:
     frame = pd.DataFrame({"client": [3, 5], "loss": [0.1, np.nan], "reports": ["{}", "{}"]})
     pd.testing.assert_frame_equal(with_own_columns(frame), frame[["client", "loss"]])
