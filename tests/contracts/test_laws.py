@@ -154,6 +154,17 @@ def test_laws_are_classes_of_their_kind_and_described() -> None:
         check_latency(NoDocstring)
     with pytest.raises(AssertionError, match=r"^GivenShares: does not extend fedcohort\.federation\.Latency"):
         check_latency(lambda: GivenShares(shares=[1.0]))  # type: ignore[arg-type, return-value]
+    with pytest.raises(AssertionError, match=r"^GivenShares: does not extend fedcohort\.federation\.Network"):
+        check_network(lambda: GivenShares(shares=[1.0]))  # type: ignore[arg-type, return-value]
+    with pytest.raises(AssertionError, match=r"^NoDocstring: does not extend fedcohort\.federation\.Availability"):
+        check_availability(NoDocstring)  # type: ignore[arg-type]
+
+
+def test_the_time_of_a_client_without_samples_is_not_used() -> None:
+    """It may be NaN, such as 0/0, in all results of a law."""
+    own = np.array([9, 16, 5, np.nan, 30, 7])
+    check_latency(latency(lambda self, n, seed: lambda t: own * t))
+    check_network(network(lambda times, clients, sent, own: both(times, sent / own[clients]), lambda m, seed: own))
 
 
 def network(split: Callable[..., Any], prepare: Callable[[int, int], Any] = lambda m, seed: None) -> type:
@@ -194,6 +205,22 @@ WRONG_NETWORKS: list[tuple[type, str]] = [
     (
         network(lambda times, clients, sent, own: both(times, sent / own[: len(clients)]), speeds),
         r"clients \[2, 3\] only: other times than together with all others; .*such as bandwidth\[clients\]",
+    ),
+    (
+        network(lambda times, clients, sent, own: both(times, sent / own[np.sort(clients)]), speeds),
+        r"clients \[5, 4, 3, 2, 1, 0\] only: other times than together",
+    ),
+    (
+        network(lambda times, clients, sent, own: both(times, sent / own[clients if len(clients) > 1 else 0]), speeds),
+        r"clients \[5\] only: other times than together",
+    ),
+    (
+        network(lambda times, clients, sent, own: both(times * (1 + 1e-6 * len(clients)), sent)),
+        r"clients \[2, 3\] only: other times than together",
+    ),
+    (
+        network(lambda times, clients, sent, own: both(times, 1e-10 * len(clients) + 0 * times)),
+        r"clients \[2, 3\] only: other times than together",
     ),
     (
         network(lambda times, clients, sent, own: both(times, sent.sum() + 0 * times)),

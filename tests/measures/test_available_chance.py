@@ -63,6 +63,20 @@ def test_it_agrees_with_runs_that_draw_among_the_available_clients(
     assert measures.jain_random(m, k, n).mean > found.reference.mean + 0.06
 
 
+@pytest.mark.parametrize(("share", "middle"), [((0.5, 0.5), 647), ((0.05, 0.95), 1031)])
+def test_the_approximate_spread_has_the_mean_and_variance_of_runs(share: tuple[float, float], middle: float) -> None:
+    """Where clients are alike, the variance is that of each one's own number; otherwise, a part of it is that of their levels."""
+    m, n = 300, 12
+    rng = np.random.default_rng(m)
+    masks, numbers = rng.random((n, m)) < np.linspace(*share, m), [m // 10 + t % 2 for t in range(n)]
+    total, mean, variance = available_chance._Rounds(m, np.array(numbers), lambda t: masks[t - 1]).moments[-1]
+    spread = ((simulated(masks, numbers, 4000) - total / m) ** 2).sum(axis=1)
+    assert total == sum(numbers)
+    assert mean == pytest.approx(spread.mean(), rel=0.005)
+    assert variance == pytest.approx(spread.var(), rel=0.06)
+    assert variance == pytest.approx(middle, rel=0.001)
+
+
 def test_the_first_rounds_of_a_long_run_are_not_on_a_straight_line() -> None:
     """Between two of few rounds that were computed, the index in round 10 of 10,000 was interpolated as 0.29."""
     m, k, n = 100, 10, 60
@@ -101,6 +115,19 @@ def test_the_histogram_of_many_kinds_of_clients_is_that_of_an_even_sample(monkey
     monkeypatch.setattr(available_chance, "LAWS", 50)
     assert sample.histogram.sum() == pytest.approx(150)
     assert sample.histogram == pytest.approx(whole.histogram, abs=0.02 * 150)
+
+
+def test_the_laws_of_kinds_that_are_left_out_are_those_of_a_neighbor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clients in 1, 2, 3 and 4 rounds of 4, which each select all of them, the first and the last kind are computed."""
+    found = available_chance.UniformChance(
+        np.ones((4, 4)), measures.participation([1]), np.arange(1, 5), np.arange(1.0, 5.0)
+    )
+    monkeypatch.setattr(available_chance, "LAWS", 4)
+    assert replace(found).quantile(0.5).tolist() == [1, 2, 3, 4]
+    assert replace(found).histogram.tolist() == [0, 1, 1, 1, 1]
+    monkeypatch.setattr(available_chance, "LAWS", 2)
+    assert replace(found).quantile(0.5).tolist() == [1, 4, 4, 4]
+    assert replace(found).histogram.tolist() == [0, 1, 0, 0, 3]
 
 
 @pytest.mark.parametrize("n", [1, 5, 12])
@@ -148,7 +175,18 @@ def test_the_same_rounds_take_no_time_for_each_client(monkeypatch: pytest.Monkey
     assert found.expected == pytest.approx(40 * 0.2 * has_data)
 
 
-def test_rounds_without_clients_and_with_fewer_than_are_selected() -> None:
+def test_one_and_then_two_of_three_clients_by_hand() -> None:
+    """Counts are (2, 1, 0) with probability 2/3, and otherwise (1, 1, 1)."""
+    found = measures.uniform_chance(3, [1, 2])
+    even, other = measures.participation([1, 1, 1]), measures.participation([2, 1, 0])
+    expected = [one / 3 + 2 * two / 3 for one, two in zip(even, other, strict=True)]
+    assert found.participation == pytest.approx(expected, rel=0.03)
+    assert expected[0] == pytest.approx(11 / 15)
+    assert found.jain[0].tolist() == pytest.approx([1 / 3] * 4)
+    assert found.expected == pytest.approx([1.0] * 3)
+
+
+def test_rounds_without_clients_and_with_fewer_than_are_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     masks: list[Mask] = [np.array(own, bool) for own in ([1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 0])]
     found = measures.uniform_chance(4, [2, 0, 1, 3], lambda t: masks[t - 1])
     assert found.jain[:, 0].tolist() == pytest.approx([0.5, 0.5, 0.75, 36 / (4 * 10)])
@@ -157,6 +195,11 @@ def test_rounds_without_clients_and_with_fewer_than_are_selected() -> None:
     nothing = measures.uniform_chance(4, [0, 0], lambda t: masks[0])
     assert nothing.participation == (1.0, 0.0, 0.0, 0.0)
     assert measures.uniform_chance(4, []).reference == (1.0, 1.0, 1.0, 1.0)
+    for draws in (300, 10**9):  # simulated and approximated
+        monkeypatch.setattr(available_chance, "FEWEST_DRAWS", draws)
+        others = measures.uniform_chance(4, [0, 0], lambda t: masks[t - 1])
+        assert others.participation == (1.0, 0.0, 0.0, 0.0)
+        assert others.jain.tolist() == [[1.0] * 4] * 2
 
 
 @pytest.mark.parametrize("late", [1, 7, 400])

@@ -14,9 +14,11 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import conformal
 from fedcohort.measures.conformal import (
     Score,
+    absolute_residuals,
     calibrate,
     coverage_quantiles,
     coverage_range,
+    measure_intervals,
     measure_sets,
     prediction_sets,
     probability_at,
@@ -49,6 +51,17 @@ def test_scores_equal_their_formulas() -> None:
     assert scores(f, "s3", k2=2.0, b=1.0) == pytest.approx(1 - 1 / (1 + np.exp(-2 * f + 1)))
 
 
+def test_steepness_and_offset_are_passed_on() -> None:
+    p, labels = np.array([[0.3, 0.7], [0.9, 0.1]]), np.array([0, 0])
+    cases: list[tuple[Score, dict[str, float]]] = [("s2", {"k1": 1.0}), ("s3", {"k2": 2.0}), ("s3", {"b": 30.0})]
+    for score, settings in cases:
+        own = scores(p, score, **settings)
+        assert true_class_scores(p, labels, score, **settings).tolist() == own[:, 0].tolist()
+        usual = scores(0.9, score)
+        assert own[1, 0] > usual + 0.01
+        assert not prediction_sets(p, float(usual + 0.001), score, **settings)[1, 0]
+
+
 @pytest.mark.parametrize("score", SCORES)
 def test_scores_fall_as_the_probability_rises_and_nan_scores_infinity(score: Score) -> None:
     result = scores(np.linspace(0, 1, 50), score)
@@ -78,6 +91,10 @@ def test_equivalent_thresholds_of_the_three_scores() -> None:
     assert [round(1 - f, 6) for f in at[1:]] == [0.653426, 0.445069]
 
 
+def test_no_probability_has_a_score_s2_above_1() -> None:
+    assert probability_at(math.e, "s2") == -0.25
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0.01, 0.9), st.sampled_from(SCORES))
 def test_all_scores_order_probabilities_alike(probabilities: list[float], alpha: float, score: Score) -> None:
     """Under every score, the j-th smallest score is the score of the j-th largest probability."""
@@ -101,6 +118,12 @@ def test_quantiles_without_samples_and_with_nan() -> None:
     assert quantile([], 0.1) == quantile([], 0.1, overflow="max") == math.inf
     assert quantile([0.1, NAN, 0.3], 0.5) == 0.3
     assert quantile([0.1, NAN], 0.4) == math.inf
+
+
+def test_the_quantile_of_many_scores_is_that_of_a_sort() -> None:
+    drawn = np.random.default_rng(0).random(1000)
+    for alpha in (0.1, 0.5, 0.9, 0.999):
+        assert quantile(drawn, alpha) == np.sort(drawn)[rank(alpha, 1000) - 1]
 
 
 # --- an independent library ------------------------------------------------------------------------------------------------
@@ -148,6 +171,14 @@ def test_coverage_set_size_and_share_of_empty_sets_by_hand() -> None:
     assert measure_sets(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
 
 
+def test_intervals_by_hand() -> None:
+    """Residuals 0.5, 0.25 and that of a model that diverged. An interval contains its ends."""
+    predictions, labels = [[1.0], [2.0], [NAN]], [1.5, 1.75, 3.0]
+    assert absolute_residuals(predictions, labels).tolist() == [0.5, 0.25, math.inf]
+    assert measure_intervals([1.0, 2.0, NAN], labels, 0.5) == (2 / 3, 1.0, 0.0)
+    assert measure_intervals(predictions, labels, 0.3) == (1 / 3, 0.6, 0.0)
+
+
 def test_calibration_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])  # scores 0.1, 0.6, 0.3, 0.8
     labels = np.array([0, 1, 1, 0])
@@ -185,7 +216,10 @@ def test_coverage_range_without_calibration_samples() -> None:
         (np.zeros((0, 3), bool), [], "members is bool"),
         ([[True, False]], [0, 1], r"labels is int64 \[2\]; it must be one integer for each of 1 samples"),
         ([[True, False]], [0.5], r"labels is float64 \[1\]; it must be one integer"),
+        ([True, False], [1, 0], r"members is bool \[2\]; it must be booleans"),
         ([[True, False]], [2], "labels: 2 to 2 with 2 classes"),
+        ([[True, False]] * 3, [2, 0, 1], "labels: 0 to 2 with 2 classes; use 0 to 1"),
+        ([[True, False]] * 3, [1, -1, 0], "labels: -1 to 1 with 2 classes"),
     ],
 )
 def test_wrong_sets_and_labels_are_reported(members: object, labels: object, message: str) -> None:
@@ -203,6 +237,10 @@ def test_other_wrong_input_is_reported() -> None:
         coverage_range(0.1, -1)
     with pytest.raises(UsageError, match="probabilities is"):
         calibrate(np.ones((3, 2)), np.zeros(2, int), 0.1)
+    with pytest.raises(UsageError, match=r"probabilities is \[3\] with \[3\] labels"):
+        calibrate(np.ones(3), np.zeros(3, int), 0.1)
+    with pytest.raises(UsageError, match="labels: -1 to 1 with 2 classes"):
+        calibrate(np.ones((3, 2)), np.array([0, -1, 1]), 0.1)
     with pytest.raises(UsageError, match=r"scores has the shape \[1, 2\]"):
         quantile([[0.1, 0.2]], 0.1)
     with pytest.raises(UsageError, match="score = 's4'"):
@@ -229,6 +267,18 @@ def test_other_wrong_input_is_reported() -> None:
         (lambda: probability_at(NAN), r"threshold = nan: use a number, such as 0\.25 or the result of quantile\(\)"),
         (lambda: probability_at("x"), r"threshold = 'x': use a number"),  # type: ignore[arg-type]
         (lambda: probability_at(0.3, "s2", k1=0.0), r"k1 = 0\.0: must be a finite number greater than 0, such as 4"),
+        (lambda: scores([0.3], "s3", k2=math.inf), r"k2 = inf: must be a finite number greater than 0"),
+        (lambda: scores([0.3], "s2", k1="4"), r"k1 = '4': must be a finite number"),  # type: ignore[arg-type]
+        (lambda: absolute_residuals([[1.0, 2.0]], [1.0, 2.0]), r"predictions is \[1, 2\] with \[2\] labels"),
+        (
+            lambda: absolute_residuals([[1.0]], [[1.0]]),
+            r"predictions is \[1\] with \[1, 1\] labels; give one prediction",
+        ),
+        (lambda: absolute_residuals([[[1.0]]], [[[1.0]]]), r"predictions is \[1, 1, 1\] with \[1, 1, 1\] labels"),
+        (lambda: absolute_residuals(["a"], [1.0]), r"predictions = \['a'\]: use numbers"),
+        (lambda: absolute_residuals([1.0], ["a"]), r"labels = \['a'\]: use numbers"),
+        (lambda: measure_intervals([], [], 0.1), r"labels is empty; give at least one sample"),
+        (lambda: measure_intervals([1.0], [1.0], NAN), r"threshold = nan: use a number"),
         (lambda: scores([0.3], "s3", k2=-1), r"k2 = -1: must be a finite number greater than 0, such as 20"),
         (lambda: quantile([0.1], "x"), r"alpha = 'x': must be between 0 and 1, such as 0\.1"),  # type: ignore[arg-type]
         (lambda: quantile(["a"], 0.1), r"scores = \['a'\]: use numbers"),

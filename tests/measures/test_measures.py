@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ from fedcohort.measures import (
     time_to,
     worst_accuracy,
 )
+from fedcohort.measures.seeds import least_p_value
 from fedcohort.measures.uniform_chance import (
     MAX_SIMULATED,
     JainReference,
@@ -51,6 +53,7 @@ from fedcohort.measures.uniform_chance import (
     _squares_by_client,
     _squares_by_count,
     jain_path,
+    spread_path,
 )
 
 NAN, INF = math.nan, math.inf
@@ -100,7 +103,11 @@ def test_accuracy_of_rounds_and_classes_keeps_its_shape():
     assert accuracy([[1, 2], [3, 4]], [[2, 2], [4, 4]]).tolist() == [[0.5, 1.0], [0.75, 1.0]]
 
 
-@pytest.mark.parametrize(("correct", "total"), [([3], [2]), ([-1], [2]), ([1], [1, 1]), ([NAN], [1])])
+def test_accuracy_of_one_sample():
+    assert accuracy([1, 0], [1, 1]).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("correct", "total"), [([3], [2]), ([-1], [2]), ([1], [1, 1]), ([NAN], [1]), ([1, 3], [2, 2])])
 def test_accuracy_of_impossible_counts_is_an_error(correct, total):
     for function in (accuracy, macro_accuracy, overall_accuracy):
         with pytest.raises(UsageError, match="correct"):
@@ -227,6 +234,30 @@ def test_the_limit_distribution_for_many_rounds_agrees_with_simulation(m, k, rou
 def test_after_one_round_of_the_limit_distribution_the_index_is_certain():
     """k of m clients have one selection, whichever they are: J = k²/(m·k)."""
     assert jain_path(100_000, 10, 40)[0] == pytest.approx([1e-4] * 4, rel=1e-12)
+
+
+def test_the_limit_distribution_has_the_exact_mean_and_variance_of_two_rounds(monkeypatch):
+    """One of three clients: counts are (2, 0, 0) in a third of the runs and otherwise (1, 1, 0), with Q = 8/3 and 2/3."""
+    given = []
+    monkeypatch.setitem(_limit.__globals__, "spread_path", lambda *arguments: given.append(arguments))
+    _limit(3, 1, 2)
+    m, totals, mean, variance = given[0]
+    assert (m, totals.tolist()) == (3, [1, 2])
+    assert mean == pytest.approx([2 / 3, 4 / 3])
+    assert variance == pytest.approx([0, 8 / 9])
+
+
+def test_a_small_spread_has_the_gamma_distribution_of_its_moments():
+    law = stats.gamma(0.5**2 / 0.1, scale=0.1 / 0.5)
+    found = spread_path(10, *np.array([[5.0], [0.5], [0.1]]))[0]
+    spreads = law.ppf([0.95, 0.5, 0.05])
+    assert found[1:] == pytest.approx(1 / (1 + 10 * spreads / 25))
+    assert found[0] == pytest.approx(law.expect(lambda spread: 1 / (1 + 10 * spread / 25)), rel=1e-3)
+
+
+def test_the_number_of_draws_of_random_selection_can_be_set():
+    assert jain_random(12, 3, 5, draws=50) != jain_random(12, 3, 5)
+    assert jain_random(12, 3, 5, draws=2_000) == jain_random(12, 3, 5)
 
 
 def test_simulated_counts_have_the_exact_mean_and_variance_of_the_limit_distribution():
@@ -372,7 +403,7 @@ def test_cost_of_a_target_reports_wrong_input():
     with pytest.raises(UsageError, match="series has 2 entries, round_bytes 1"):
         bytes_to([0.1, 0.2], [1], 0.1)
     with pytest.raises(UsageError, match="not its duration"):
-        time_to([0.1, 0.2], [2.0, 1.0], 0.1)
+        time_to([0.1, 0.2, 0.3], [1.0, 2.0, 1.5], 0.1)
     with pytest.raises(UsageError, match="series has the shape"):
         rounds_to([], 0.1)
 
@@ -426,8 +457,11 @@ def test_regret_reports_wrong_input(function):
         function(REWARDS, [[0]])
     with pytest.raises(UsageError, match=r"selections: round 2 contains a client outside 0…3"):
         function(REWARDS, [[0], [4], [0]])
-    with pytest.raises(UsageError, match="rewards has the shape"):
-        function([1.0], [[0]])
+    with pytest.raises(UsageError, match=r"selections: round 3 contains a client outside 0…3"):
+        function(REWARDS, [[0], [3], [-1]])
+    for nothing in ([1.0], np.zeros((0, 4))):
+        with pytest.raises(UsageError, match="rewards has the shape"):
+            function(nothing, [[0]])
     with pytest.raises(UsageError, match="client 2 was selected in round 2, but has no reward"):
         regret(REWARDS, [[0], [1, 2], [0]])
 
@@ -548,6 +582,17 @@ def test_p_value_of_many_pairs_is_near_that_of_the_normal_distribution(n):
     assert paired_p_value(np.ones(n), np.zeros(n)) == pytest.approx(1 / 10_000, abs=1.1e-4)
 
 
+def test_the_signs_of_many_pairs_are_those_of_earlier_versions():
+    """Verdicts of published results depend on them."""
+    assert paired_p_value(np.arange(20.0) - 7, np.zeros(20)) == 0.0845
+
+
+def test_the_least_p_value_is_that_of_differences_of_one_sign():
+    for n in (1, 2, 6, 14):
+        assert least_p_value(n) == paired_p_value(np.ones(n), np.zeros(n)) == 2 / 2**n
+    assert least_p_value(15) == least_p_value(3000) == paired_p_value(np.ones(3000), np.zeros(3000)) == 1 / 10_000
+
+
 def test_p_value_of_many_equal_pairs_is_one():
     """All 9,999 drawn signs are hits."""
     assert paired_p_value([0.5] * 15, [0.5] * 15) == 1.0
@@ -602,6 +647,10 @@ def test_best_batch_size_by_both_rules():
     # memory that hardly differs does not outweigh twice the accuracy
     speed = [20_000, 29_000]
     assert measures.best_batch_size([8, 32], speed, memory=[295, 293], accuracy=[0.317, 0.15], rule="tradeoff") == 8
+    # 0.1 and 0.094 are errors that differ by more than 5%, in the share of the larger one; 0.1 and 0.0955 differ by less
+    equal: dict[str, Any] = {"memory": [1, 1], "rule": "tradeoff"}
+    assert measures.best_batch_size([8, 32], [5, 5], accuracy=[0.9, 0.906], **equal) == 32
+    assert measures.best_batch_size([8, 32], [5, 5], accuracy=[0.9, 0.9049], **equal) == 8
     assert measures.best_batch_size([64, 8], [5, 5]) == 8  # the smallest of equally good sizes
     assert measures.best_batch_size([64, 8], [5, 5], memory=[1, 1], accuracy=[1, 1], rule="tradeoff") == 8
 
@@ -610,10 +659,12 @@ def test_best_batch_size_by_both_rules():
     ("arguments", "values", "message"),
     [
         (([8, 16], [1.0]), {}, "sizes has 2 entries, samples_per_second 1"),
-        (([8], [0.0]), {}, "above 0 for every size"),
+        (([8, 16], [1.0, 0.0]), {}, "above 0 for every size"),
         (([8], [1.0]), {"rule": "fastest"}, "valid are 'throughput' and 'tradeoff'"),
         (([8], [1.0]), {"rule": "tradeoff", "memory": [1]}, "needs memory and accuracy"),
+        (([8], [1.0]), {"rule": "tradeoff", "accuracy": [1]}, "needs memory and accuracy"),
         (([8], [1.0]), {"rule": "tradeoff", "memory": [1, 2], "accuracy": [1]}, "sizes has 1 entries, memory 2"),
+        (([8, 9], [1, 1]), {"rule": "tradeoff", "memory": [1, 2], "accuracy": [1]}, "sizes has 2 entries, accuracy 1"),
     ],
 )
 def test_best_batch_size_reports_wrong_input(arguments, values, message):

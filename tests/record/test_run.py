@@ -13,7 +13,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.record import ClientRow, open_run, writing
+from fedcohort.record import ClientRow, Run, open_run, writing
 from fedcohort.record.own_columns import with_own_columns
 from fedcohort.record.verification import verify_pages
 from tests.experiments import small
@@ -133,6 +133,46 @@ def test_reading_a_killed_run_whose_log_is_missing_creates_none(tmp_path: Path) 
     before = sorted(killed.rglob("*"))
     assert open_run(killed).digest() == run.digest()
     assert sorted(killed.rglob("*")) == before
+
+
+def test_reading_an_untouched_run_leaves_its_log_alone(tmp_path: Path) -> None:
+    """The last changes of a killed run are in its log, for which SQLite writes an index."""
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    connection = sqlite3.connect(run.path / "run.sqlite")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("UPDATE meta SET value = 'in the log' WHERE key = 'label'")
+    connection.commit()
+    killed = tmp_path / "killed"
+    shutil.copytree(run.path, killed, ignore=shutil.ignore_patterns("*-shm"))
+    connection.close()
+    before = {file: file.stat().st_mtime_ns for file in killed.rglob("*")}
+    untouched = Run(killed, untouched=True)
+    assert untouched.meta["label"] == "in the log"
+    with untouched._reading() as reading:
+        seen = [Path(file).parent for _, _, file in reading.execute("PRAGMA database_list")]
+    assert killed not in seen
+    assert {file: file.stat().st_mtime_ns for file in killed.rglob("*")} == before
+
+
+def test_a_model_without_its_database_is_no_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"run\.sqlite: is missing, but model\.safetensors of the same run is there"):
+        Run(tmp_path)
+
+
+def test_a_description_is_read_without_its_plug_ins(tmp_path: Path) -> None:
+    """Neither the module of the strategy nor the user's files beside the record are imported."""
+    run = written(tmp_path / "run", [played(1)])
+    assert run.experiment.algorithm.parameters["max_weight"] is None
+    assert "max_weight" not in run.described.algorithm.parameters
+    description = run.path / "experiment.toml"
+    text = description.read_text(encoding="utf-8")
+    assert 'name = "uniform"' in text
+    description.write_text(text.replace('name = "uniform"', 'name = "not_there:Own"'), encoding="utf-8")
+    read = Run(run.path)
+    assert read.described.selection.name == "not_there:Own"
+    with pytest.raises(UsageError, match="not_there"):
+        read.experiment.selection.build()
 
 
 def test_clients_that_reported_nothing_more_have_no_further_columns() -> None:

@@ -457,7 +457,9 @@ def test_trouble_stays_with_its_client() -> None:
     engine = LocalEngine(small_federation(), Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 2, plan="stacked")
     model = engine.initial_model()
     healthy = {u.client: u for u in engine.train(model, 1, Cohort(np.array(HEALTHY)), FedAvg())}
-    for update in engine.train(model, 1, Cohort(np.array([NAN, *HEALTHY])), FedAvg()):
+    updates = list(engine.train(model, 1, Cohort(np.array([NAN, *HEALTHY])), FedAvg()))
+    assert [update.client for update in updates] == [NAN, *HEALTHY]
+    for update in updates:
         finite = all(bool(torch.isfinite(value).all()) for value in update.state.values())
         assert finite == (update.client != NAN)
         if finite:

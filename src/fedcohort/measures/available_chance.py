@@ -230,7 +230,7 @@ def _constant(m: int, rounds: _Rounds) -> UniformChance:
     to what :func:`participation_random` says about e clients."""
     n = len(rounds.numbers)
     e, k = int((rounds.present > 0).sum()), rounds.numbers[0] if n else 0
-    if not (n and e and k):
+    if not k:
         return UniformChance(np.ones((n, 4)), Participation(1.0, 0.0, 0.0, 0.0), rounds.present, rounds.expected)
     jain, own = jain_path(e, k, n) * (e / m), participation_random(e, k, n)
     if e < m:

@@ -41,7 +41,7 @@ def gini(counts: ArrayLike) -> float:
 def entropy(counts: ArrayLike) -> float:
     """−Σ_i p_i ln p_i with p_i = x_i / Σx, from 0 to ln m (nats); 0 if all counts are 0."""
     x = as_counts(counts)
-    p = x[x > 0] / (x.sum() or 1.0)
+    p = x[x > 0] / x.sum()
     return float(-(p * np.log(p)).sum()) + 0.0  # + 0.0 avoids −0
 
 

@@ -48,6 +48,12 @@ def test_samples_in_one_part_are_divided() -> None:
     assert 0 < len(data.test_labels) < data.num_train
     assert data.writers is not None
     assert made(WHOLE).writers is None
+    assert [made(WHOLE, standardise=own).standardise for own in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize("arrays", [WHOLE, DIVIDED])
+def test_labels_may_be_numbers(arrays: dict[str, Any]) -> None:
+    assert [made(arrays, numeric=own).train_numbers is not None for own in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_other_names_of_classes_are_refused(names: Any) -> None:
         ({}, "has no arrays; needs features and labels, or train_features"),
         ({"features": FEATURES}, "has features; needs features and labels, or"),
         (WHOLE | {"test_clients": LABELS}, "unknown array 'test_clients'; known here are features, labels, clients, classes"),
-        (WHOLE | {"more": LABELS}, "unknown array 'more'"),
+        (WHOLE | {"more": LABELS, "also": LABELS, "extra": LABELS, "other": LABELS}, "unknown array 'also'"),
         (DIVIDED | WHOLE, "unknown array 'features'; known here are .*, clients, test_clients, classes"),
     ],
 )  # fmt: skip

@@ -18,8 +18,10 @@ from fedcohort.study.rows.references import (
     Group,
     _name_of_federation,
     check_reference,
+    differences_of_cells,
     grouped,
     names_at_points,
+    swept_settings,
 )
 from fedcohort.study.summary import summaries
 from fedcohort.study.targets import Target, about_targets, group_targets
@@ -241,6 +243,34 @@ def test_points_without_settings_of_their_own_are_counted() -> None:
     own, others = [("", "alpha=1"), ("", "k=2"), ("", "k=3")], [("", "k=4")]
     assert _name_of_federation(own, others, "x") == ("alpha=1 and 2 other points", 2)
     assert _name_of_federation([("", "k=2", "lr=1"), ("", "k=2", "lr=2")], others, "x") == ("k=2", 0)
+    assert _name_of_federation(own[1:], others, "x") == ("k=2 and 1 other point", 1)
+    assert _name_of_federation(own[:1], others, "x") == ("alpha=1", 0)
+
+
+@pytest.mark.parametrize("other", [("", "k=2", "lr=3"), ("", "k=2")])
+def test_settings_that_another_federation_shares_do_not_name_one(other: tuple[str, ...]) -> None:
+    own = [("", "k=2", "lr=1"), ("", "k=2", "lr=2")]
+    assert _name_of_federation(own, [other, ("", "k=4")], "x") == ("k=2, lr=1 and 1 other point", 1)
+
+
+def test_settings_that_all_rows_share_are_no_sweep() -> None:
+    rows = [entry(f"{name}, k=3, lr={lr}", training={"lr": lr}) for name in ("one", "two") for lr in (0.1, 0.2)]
+    assert swept_settings(rows) == [{"lr": "0.1"}, {"lr": "0.2"}] * 2
+    assert swept_settings(rows[::2]) == [{}, {}]
+
+
+def test_each_point_has_one_difference_less_than_rows_whatever_the_number_of_seeds() -> None:
+    described = small(
+        seeds=2,
+        federation=alpha(0.1),
+        sweep={"federation.partition.alpha": [0.1, 1.0]},
+        variants=[
+            {"label": "mine", "selection": {"name": "ucb"}},
+            {"label": "other", "model": "mlp"},
+        ],
+    )
+    assert len(described.cells()) == 12
+    assert differences_of_cells(described.cells()) == 4
 
 
 def test_every_federation_has_a_target_of_its_own(swept: Comparison) -> None:
