@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
+from fedcohort.algorithms.base import LARGE_WEIGHT_MODES, coefficients_of
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
@@ -168,24 +168,25 @@ class Tally:
         Raises:
             UsageError: the algorithm of a user returns no numbers by client.
         """
-        changed = {} if algorithm is None else _by_client(algorithm, "weighed", algorithm.weighed())
+        changed = {} if algorithm is None else self._weigh_again(algorithm)
         for row in self.having("admitted"):
-            row.weight = changed.get(row.client, row.weight)
-        if algorithm is not None:
-            weights = {row.client: row.weight for row in self.having("admitted")}
-            coefficients = _by_client(algorithm, "coefficients", algorithm.coefficients(weights))
-            for row in self.having("admitted"):
-                row.coefficient = coefficients.get(row.client, math.nan)
-        self._decline(dict.fromkeys(changed, LEFT_OUT))
+            if row.weight == 0:
+                row.status, row.detail = "declined", LEFT_OUT if row.client in changed else WEIGHT_0
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0
 
-    def _decline(self, left_out: Mapping[int, str]) -> None:
-        """Decline the updates of weight 0, for these reasons or because of their weight."""
-        for row in self.having("admitted"):
-            if row.weight == 0:
-                row.status, row.detail = "declined", left_out.get(row.client, WEIGHT_0)
+    def _weigh_again(self, algorithm: Algorithm) -> Mapping[int, float]:
+        """Note the final weights and the coefficients of the admitted updates; returns the weights that the algorithm changed."""
+        changed = _by_client(algorithm, "weighed", algorithm.weighed())
+        admitted = self.having("admitted")
+        for row in admitted:
+            row.weight = changed.get(row.client, row.weight)
+        weights = {row.client: row.weight for row in admitted}
+        coefficients = _by_client(algorithm, "coefficients", coefficients_of(algorithm, weights))
+        for row in admitted:
+            row.coefficient = coefficients.get(row.client, math.nan)
+        return changed
 
     def having(self, *statuses: str) -> list[ClientRow]:
         """The rows with one of these statuses."""
