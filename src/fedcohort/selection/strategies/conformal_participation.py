@@ -196,6 +196,11 @@ class Conformal(Selector):
     def select(self, round: Round) -> Cohort:
         """Return the base strategy's cohort with a stopping rule."""
         cohort = choose(self.base_strategy, round)
+        if cohort.stop is not None:
+            raise UsageError(
+                f"selection.base = {self.base!r}: its clients end their training by the rule {cohort.stop.get('rule')!r}, and "
+                "conformal participation by its own; use another base, or other parameters of this one"
+            )
         theta, alpha = self.at(round.t)
         self.wanted = round.k
         if self.rule == "rank" or self.on_empty == "best":
