@@ -206,17 +206,11 @@ class Conformal(Selector):
         if self.rule == "rank" or self.on_empty == "best":
             self.tie_keys = round.rng.random(self.census.num_clients)
         stop = {
-            "rule": "conformal",
-            "score": self.score,
-            "alpha": alpha,
+            "rule": "conformal", "score": self.score, "alpha": alpha, "overflow": self.overflow, "test_set": self.test_set,
             "theta": theta if self.rule == "threshold" else None,
             "set_size": self.max_size if self.rule == "set_size" else None,
-            "overflow": self.overflow,
-            "test_set": self.test_set,
-            "k1": self.k1,
-            "k2": self.k2,
-            "b": self.b,
-        }
+            "k1": self.k1, "k2": self.k2, "b": self.b,
+        }  # fmt: skip
         condition = {
             "threshold": f"q̂ ≤ {theta:.4g} within {self.max_epochs} epochs",
             "set_size": f"mean set size ≤ {self.max_size:g} within {self.max_epochs} epochs",
