@@ -188,6 +188,8 @@ class HostPool:
         """Wait for the first host."""
         while not self.ready:
             self.refill()
+            if not self.greetings:  # Ray does not wait for nothing
+                time.sleep(PAUSE)
             done, _ = self._ray.wait(list(self.greetings), num_returns=1, timeout=PAUSE)
             for greeting in done:
                 self.greet(self.greetings[greeting])
