@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -288,7 +287,7 @@ def _weight(algorithm: Algorithm, update: Update, members: Members) -> float:
 
 
 def _by_client(algorithm: Algorithm, hook: str, returned: object) -> Mapping[int, float]:
-    """What a hook of the algorithm returned, if it is a number for each client that it names.
+    """What a hook of the algorithm returned, if it is a number for each client that it names, and final weights are weights.
 
     Raises:
         UsageError: it is something else, as the algorithm of a user may return.
@@ -298,10 +297,14 @@ def _by_client(algorithm: Algorithm, hook: str, returned: object) -> Mapping[int
         raise UsageError(
             f"{where} returned {shown(returned)}; it must return a dictionary of numbers by client, or an empty one"
         )
+    numbers: dict[int, float] = {}
     for client, value in returned.items():
-        if not isinstance(value, Real):
-            raise UsageError(f"{where} returned {shown(value)} for client {shown(client)}; it must return numbers")
-    return returned
+        number = as_float(value)
+        if number is None or (hook == "weighed" and not 0 <= number < math.inf):
+            kind = "numbers of at least 0" if hook == "weighed" else "numbers"
+            raise UsageError(f"{where} returned {shown(value)} for client {shown(client)}; it must return {kind}")
+        numbers[client] = number
+    return numbers
 
 
 def _known(row: ClientRow, waited: float) -> float:
