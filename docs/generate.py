@@ -397,7 +397,8 @@ def sequences() -> str:
     for path, choice in sections:
         cells = [refusals(path, choice.table, data) for data in (each_position, by_class)]
         lines.append(f"| `{path}` | {' | '.join(cells)} |")
-    return "\n".join([*lines, "| `training.augment` | `flip`, `flip_shift` | `flip`, `flip_shift` |"])
+    lines.append("| `training.augment` | `flip`, `flip_shift` | `flip`, `flip_shift` |")
+    return "\n".join([*lines, "| `selection.adaptive_alpha` (`conformal`) | `true` | – |"])
 
 
 def scores() -> str:

@@ -3,7 +3,7 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -279,3 +279,21 @@ def test_it_is_measured_as_it_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.clear()
         choose_plan(small_federation(trouble=False), Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 2, 7, kind)
         assert set(seen) == {kind}
+
+
+def test_if_an_engine_cannot_be_built_those_before_it_are_closed() -> None:
+    closed: list[str] = []
+
+    class Probe:
+        def __init__(self, plan: str) -> None:
+            if plan == "stacked":
+                raise MemoryError
+            self.plan = plan
+
+        def close(self) -> None:
+            closed.append(self.plan)
+
+    stopwatch = plans._Stopwatch(lambda plan, _: cast(LocalEngine, Probe(plan)), FedAvg(), lambda: 0.0)
+    with pytest.raises(MemoryError):
+        stopwatch.steps(["loop", "threads", "stacked"], small_federation(trouble=False))
+    assert closed == ["threads", "loop"]

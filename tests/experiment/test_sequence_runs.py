@@ -107,6 +107,10 @@ NOT_NEXT_TOKEN: dict[str, tuple[dict[str, Any], str]] = {
     "feddf": ({"algorithm": "feddf", "public": {"name": "holdout"}}, "algorithm.name = 'feddf': compares models by one"),
     "rhfl": ({"algorithm": "rhfl", "public": {"name": "holdout"}}, "algorithm.name = 'rhfl': compares models by one"),
     "augmentation": ({"training": {"augment": "flip"}}, "training.augment"),
+    "errors of sequences": (  # alpha followed the mean log probability of whole sequences
+        {"selection": {"name": "conformal", "adaptive_alpha": True}, "federation": {"partition": "iid", "holdout": 0.2}},
+        "selection.adaptive_alpha = true: counts the validation samples outside the prediction sets, and .* use false",
+    ),
     **{
         name: (
             {"federation": {"clients": 12, "partition": name}},

@@ -466,6 +466,15 @@ def test_regret_reports_wrong_input(function):
         regret(REWARDS, [[0], [1, 2], [0]])
 
 
+@pytest.mark.parametrize("wrong", [[True, False, True, False], [0.9, 2.1]])
+def test_a_mask_and_fractions_are_no_clients(wrong: list[float]) -> None:
+    """They counted as clients 0 and 1, and as 0 and 2."""
+    with pytest.raises(UsageError, match=r"^selections: round 2 is \[.*\]; give the ids of its clients, integers$"):
+        selection_counts([[0, 1], wrong], 4)
+    with pytest.raises(UsageError, match=r"^selections: round 1 is "):
+        regret(np.ones((1, 4)), [np.array(wrong)])
+
+
 # --- stability (D8) --------------------------------------------------------------------------------------------------------
 
 

@@ -33,13 +33,20 @@ def by_similarity(num_samples: list[int], k: int, updates: Values, **values: str
     return selector
 
 
+def table_of(pieces: Pieces, num_bins: int, num_clients: int) -> Indices:
+    """The matrix R, int64 [bins, m]."""
+    masses = np.zeros((num_bins, num_clients), dtype=np.int64)
+    np.add.at(masses, (pieces.bin, pieces.client), pieces.mass)
+    return masses
+
+
 def rows(pieces: Pieces, num_samples: list[int], k: int) -> Values:
-    return pieces.table(k, len(num_samples)) / sum(num_samples)
+    return table_of(pieces, k, len(num_samples)) / sum(num_samples)
 
 
 def check_invariants(pieces: Pieces, num_samples: list[int], k: int) -> None:
     """(P1), (P2), and never more variance than MD sampling."""
-    table: Indices = pieces.table(k, len(num_samples))
+    table = table_of(pieces, k, len(num_samples))
     sizes = np.array(num_samples)
     assert (table.sum(axis=1) == sizes.sum()).all()
     assert (table.sum(axis=0) == k * sizes).all()
@@ -147,7 +154,7 @@ def test_bins_by_similarity_hold_the_invariants(sizes: list[int], k: int, seed: 
 def test_a_large_client_fills_bins_alone() -> None:
     sizes = [700, 100, 100, 100]
     updates = np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]])
-    table = by_similarity(sizes, 4, updates).bins(4, np.random.default_rng(0)).table(4, 4)
+    table = table_of(by_similarity(sizes, 4, updates).bins(4, np.random.default_rng(0)), 4, 4)
     assert table[:2].tolist() == [[1000, 0, 0, 0]] * 2
     assert table[2:, 0].sum() == 800
     check_invariants(by_similarity(sizes, 4, updates).bins(4, np.random.default_rng(0)), sizes, 4)

@@ -418,6 +418,18 @@ def test_settings_that_do_not_go_together(values: dict[str, Any], message: str) 
     assert message in str(caught.value)
 
 
+def test_a_base_that_learns_from_a_stopping_rule_of_its_own_is_refused() -> None:
+    """Its rule was replaced, its clients did not report the losses that it learns from, and it selected at random."""
+    base = {"name": "flash", "eval_point": "local"}
+    with (
+        a_run_state(selection={**SELECTION, "base": base}, federation=FEDERATION) as run_state,
+        pytest.raises(
+            UsageError, match=r"^selection\.base = {'name': 'flash', 'eval_point': 'local'}: its clients end"
+        ),
+    ):
+        play_round(run_state, 1, test=False)
+
+
 def test_what_it_needs() -> None:
     with pytest.raises(UsageError, match=r"^federation\.holdout = 0: 'conformal' needs a held-out part"):
         small(selection=SELECTION)

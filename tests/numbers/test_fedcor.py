@@ -225,6 +225,18 @@ def test_the_schedule() -> None:
     assert [record["round"] for record in stage.fedcor.records] == [1, 2, 3, 4, 5, 6, 10, 14]
 
 
+@pytest.mark.parametrize("kernel", ["linear", "polynomial"])
+def test_with_a_covariance_that_is_not_finite_the_choice_is_random(kernel: str) -> None:
+    """Embeddings stay finite, but their products need not: all scores were NaN, and the note said that clients lower the loss."""
+    stage = Stage(kernel=kernel)
+    for t in range(1, 8):
+        stage.play(t)
+    stage.fedcor.X = np.full((3, 10), 1e200)
+    why = the_why(stage.play(8))
+    assert why.note == "random: the covariance is not finite"
+    assert (why.scores == 0).all()
+
+
 def test_the_change_is_that_of_the_round() -> None:
     stage = Stage()
     for t in (1, 2):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedcohort import UsageError
-from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update
+from fedcohort.algorithms import Algorithm, FedProx, Members, ModelState, Problem, RunningMean, Tensors, Update, blend
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
@@ -491,6 +491,52 @@ def test_an_algorithm_that_is_no_weighted_mean_has_no_coefficients() -> None:
         with a_run_state(selection={"name": "uniform", "k": 3}, algorithm=algorithm) as run_state:
             row = play_round(run_state, 1, test=False)
         assert all(math.isnan(client.coefficient) for client in row.clients)
+
+
+@parameters
+class HalfOfTheOddOnes(Algorithm):
+    """Includes the updates of odd clients with half of their weight."""
+
+    def add(self, fold: RunningMean, update: Update, weight: float) -> None:
+        fold.include(update, weight / (1 + update.client % 2))
+
+
+@parameters
+class StaysAsItIs(Algorithm):
+    """Merges nothing."""
+
+    def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
+        assert list(updates)
+        return model
+
+
+@parameters
+class ProxWithHalfSteps(FedProx):
+    """FedProx with a step of its own."""
+
+    def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
+        return blend(model, merged, 0.5)
+
+
+@parameters
+class ProxThatSaysSo(ProxWithHalfSteps):
+    """The same; says which coefficients its updates have."""
+
+    def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        return {client: 0.5 * c for client, c in super().coefficients(weights).items()}
+
+
+@pytest.mark.parametrize("kind", [HalfOfTheOddOnes, StaysAsItIs, ProxWithHalfSteps])
+def test_a_class_that_merges_in_its_own_way_has_no_coefficients_of_the_class_it_extends(kind: type[Algorithm]) -> None:
+    with a_run_state(Given(algorithm=kind()), selection={"name": "uniform", "k": 3}) as run_state:
+        row = play_round(run_state, 1, test=False)
+    assert all(math.isnan(client.coefficient) for client in row.clients)
+
+
+def test_a_class_that_merges_in_its_own_way_can_state_its_coefficients() -> None:
+    with a_run_state(Given(algorithm=ProxThatSaysSo()), selection={"name": "uniform", "k": 3}) as run_state:
+        row = play_round(run_state, 1, test=False)
+    assert [client.coefficient for client in row.clients] == [0.5 * client.weight for client in row.clients]
 
 
 @parameters

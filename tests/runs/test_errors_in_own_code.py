@@ -1,5 +1,6 @@
 """Objects and functions of users that cannot be used: one line that says what to give or where the error is, with its cause."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -477,6 +478,8 @@ def answering(method: str, returned: Any) -> FedAvg:
         (answering("title", None), r"^Answers\.title returned None; it must return the algorithm's name, a text$"),
         (answering("begin", None), r"^Answers\.begin returned None; return what add\(fold, update, weight\) fills$"),
         (answering("weighed", None), r"^Answers\.weighed returned None; it must return a dictionary of numbers by client, or an "),
+        (answering("weighed", {0: math.nan}), r"^Answers\.weighed returned nan for client 0; it must return numbers of at least 0$"),
+        (answering("weighed", {1: -1}), r"^Answers\.weighed returned -1 for client 1; it must return numbers of at least 0$"),
         (answering("coefficients", [1.0]), r"^Answers\.coefficients returned \[1\.0\]; it must return a dictionary of numbers by "),
         (answering("coefficients", {0: "x"}), r"^Answers\.coefficients returned 'x' for client 0; it must return numbers$"),
         (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),

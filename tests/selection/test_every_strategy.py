@@ -79,6 +79,15 @@ def test_top_with_nan_is_distinct_and_keeps_the_order_of_other_scores(scores: li
     assert not ranked or not left_out or min(ranked) >= max(left_out)
 
 
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64, np.float32, object])
+def test_top_takes_scores_of_every_type_of_number(kind: type) -> None:
+    """Booleans raised a TypeError, and the score 0 was the highest unsigned integer."""
+    scores: np.ndarray = np.array([0, 1, 0, 0], dtype=kind)
+    picked = top(scores, 2, np.random.default_rng(0)).tolist()
+    assert picked == top(scores.astype(np.float64), 2, np.random.default_rng(0)).tolist()
+    assert picked[0] == 1
+
+
 def test_top_breaks_ties_at_random() -> None:
     rng = np.random.default_rng(0)
     counts = np.bincount([top(np.array([1.0, 2.0, 1.0, 1.0]), 2, rng)[1] for _ in range(3000)], minlength=4)

@@ -31,6 +31,7 @@ __all__ = [
     "WeightMode",
     "adds_correction",
     "check_hooks",
+    "coefficients_of",
     "takes_plain_steps",
 ]
 
@@ -42,6 +43,9 @@ LARGE_WEIGHT_MODES: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
 
 NEEDS = frozenset({"holdout", "public"})
 """What an algorithm can require."""
+
+MERGING = ("aggregate", "begin", "add", "end", "scale", "step")
+"""The methods that merge the updates of a round."""
 
 
 @dataclass(frozen=True)
@@ -188,18 +192,12 @@ class Algorithm:
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
         """The coefficient c_i with which each update entered the model, by client: the new model is w + Σ c_i Δ_i.
 
-        With ``n_total_model`` it is Σ c_i w_i, damped. Empty if the new model is no such sum, as with a median or a server optimizer.
+        With ``n_total_model`` it is Σ c_i w_i, damped. These are the coefficients of a weighted mean. A class that changes how updates
+        are merged has none, unless it defines this method, too (:func:`coefficients_of`).
 
         Args:
             weights: the weights before normalization, by client.
         """
-        steps = (Algorithm.end, Algorithm.scale, Algorithm.step)
-        if any(getattr(type(self), step.__name__) is not step for step in steps):
-            return {}
-        return self.linear_coefficients(weights)
-
-    def linear_coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
-        """The coefficients of a weighted mean under the weight mode, with damping."""
         total = sum(weights.values()) if self.weights in ("n_selected", "uniform") else 1.0
         return {client: self.server_lr * weight / total if total > 0 else 0.0 for client, weight in weights.items()}
 
@@ -268,17 +266,25 @@ def check_hooks(algorithm: Algorithm) -> None:
         )
 
 
+def coefficients_of(algorithm: Algorithm, weights: Mapping[int, float]) -> Mapping[int, float]:
+    """What :meth:`Algorithm.coefficients` returns; empty if a subclass of the class that defines it merges updates in its own way: the
+    new model need not be such a sum then, as with a median or a server optimizer."""
+    stated = _defined_at(algorithm, "coefficients")
+    merges = any(_defined_at(algorithm, name) < stated for name in MERGING)
+    return {} if merges else algorithm.coefficients(weights)
+
+
 def adds_correction(algorithm: Algorithm) -> bool:
     """Whether clients of this algorithm follow the gradient of their loss plus what :meth:`Algorithm.correction` returns."""
-
-    def defined_at(name: str) -> int:
-        return next(i for i, base in enumerate(type(algorithm).__mro__) if name in vars(base))
-
     own_backward = getattr(algorithm.backward, "__func__", None) is not Algorithm.backward
     replaced = any(name in vars(algorithm) for name in ("correct", "correction"))
-    return (
-        algorithm.corrects and not own_backward and not replaced and defined_at("correction") <= defined_at("correct")
-    )
+    stated = _defined_at(algorithm, "correction") <= _defined_at(algorithm, "correct")
+    return algorithm.corrects and not own_backward and not replaced and stated
+
+
+def _defined_at(algorithm: Algorithm, name: str) -> int:
+    """How many classes lie between that of the algorithm and the one whose method of this name it has."""
+    return next(i for i, base in enumerate(type(algorithm).__mro__) if name in vars(base))
 
 
 def takes_plain_steps(algorithm: Algorithm) -> bool:

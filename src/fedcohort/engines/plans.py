@@ -13,7 +13,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -198,9 +198,9 @@ class _Stopwatch:
     def steps(self, plans: list[Plan], clients: Federation) -> dict[Plan, float]:
         """Seconds of one client's step by each plan, the least of all turns: other work on the machine only makes a turn longer."""
         count = clients.num_clients
-        engines = {plan: self.engine(plan, clients) for plan in plans}
         times: dict[Plan, list[float]] = {plan: [] for plan in plans}
-        try:
+        with ExitStack() as opened:  # closes the last engine first, as each restores the switches that it found
+            engines = {plan: opened.enter_context(closing(self.engine(plan, clients))) for plan in plans}
             start = engines["loop"].initial_model()
             begin = self.clock()
             steps = {plan: _play(engines[plan], start, self.algorithm, count) for plan in plans}  # not timed
@@ -211,11 +211,6 @@ class _Stopwatch:
                     for _ in range(rounds):
                         _play(engines[plan], start, self.algorithm, count)
                     times[plan].append((self.clock() - begin) / rounds / steps[plan])
-        finally:
-            for engine in reversed(
-                engines.values()
-            ):  # each engine restores the switches that were set before it was built
-                engine.close()
         return {plan: min(values) for plan, values in times.items()}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values, as_values
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 
 __all__ = [
     "as_counts",
@@ -63,8 +63,13 @@ def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Val
 
 def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[Indices]:
     """The distinct clients of each round."""
-    chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
-    for t, clients in enumerate(chosen, start=1):
+    chosen = []
+    for t, given in enumerate(selections, start=1):
+        ids = np.asarray(given)
+        if ids.size and ids.dtype.kind in "bf":  # a mask, or numbers that would be cut off
+            raise UsageError(f"selections: round {t} is {shown(given)}; give the ids of its clients, integers")
+        clients = np.unique(ids.astype(np.int64))
         if len(clients) and not (clients[0] >= 0 and clients[-1] < num_clients):
             raise UsageError(f"selections: round {t} contains a client outside 0…{num_clients - 1}")
+        chosen.append(clients)
     return chosen

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
+from fedcohort.algorithms.base import LARGE_WEIGHT_MODES, coefficients_of
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
@@ -168,24 +167,25 @@ class Tally:
         Raises:
             UsageError: the algorithm of a user returns no numbers by client.
         """
-        changed = {} if algorithm is None else _by_client(algorithm, "weighed", algorithm.weighed())
+        changed = {} if algorithm is None else self._weigh_again(algorithm)
         for row in self.having("admitted"):
-            row.weight = changed.get(row.client, row.weight)
-        if algorithm is not None:
-            weights = {row.client: row.weight for row in self.having("admitted")}
-            coefficients = _by_client(algorithm, "coefficients", algorithm.coefficients(weights))
-            for row in self.having("admitted"):
-                row.coefficient = coefficients.get(row.client, math.nan)
-        self._decline(dict.fromkeys(changed, LEFT_OUT))
+            if row.weight == 0:
+                row.status, row.detail = "declined", LEFT_OUT if row.client in changed else WEIGHT_0
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0
 
-    def _decline(self, left_out: Mapping[int, str]) -> None:
-        """Decline the updates of weight 0, for these reasons or because of their weight."""
-        for row in self.having("admitted"):
-            if row.weight == 0:
-                row.status, row.detail = "declined", left_out.get(row.client, WEIGHT_0)
+    def _weigh_again(self, algorithm: Algorithm) -> Mapping[int, float]:
+        """Note the final weights and the coefficients of the admitted updates; returns the weights that the algorithm changed."""
+        changed = _by_client(algorithm, "weighed", algorithm.weighed())
+        admitted = self.having("admitted")
+        for row in admitted:
+            row.weight = changed.get(row.client, row.weight)
+        weights = {row.client: row.weight for row in admitted}
+        coefficients = _by_client(algorithm, "coefficients", coefficients_of(algorithm, weights))
+        for row in admitted:
+            row.coefficient = coefficients.get(row.client, math.nan)
+        return changed
 
     def having(self, *statuses: str) -> list[ClientRow]:
         """The rows with one of these statuses."""
@@ -287,7 +287,7 @@ def _weight(algorithm: Algorithm, update: Update, members: Members) -> float:
 
 
 def _by_client(algorithm: Algorithm, hook: str, returned: object) -> Mapping[int, float]:
-    """What a hook of the algorithm returned, if it is a number for each client that it names.
+    """What a hook of the algorithm returned, if it is a number for each client that it names, and final weights are weights.
 
     Raises:
         UsageError: it is something else, as the algorithm of a user may return.
@@ -297,10 +297,14 @@ def _by_client(algorithm: Algorithm, hook: str, returned: object) -> Mapping[int
         raise UsageError(
             f"{where} returned {shown(returned)}; it must return a dictionary of numbers by client, or an empty one"
         )
+    numbers: dict[int, float] = {}
     for client, value in returned.items():
-        if not isinstance(value, Real):
-            raise UsageError(f"{where} returned {shown(value)} for client {shown(client)}; it must return numbers")
-    return returned
+        number = as_float(value)
+        if number is None or (hook == "weighed" and not 0 <= number < math.inf):
+            kind = "numbers of at least 0" if hook == "weighed" else "numbers"
+            raise UsageError(f"{where} returned {shown(value)} for client {shown(client)}; it must return {kind}")
+        numbers[client] = number
+    return numbers
 
 
 def _known(row: ClientRow, waited: float) -> float:

@@ -6,6 +6,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.data.token_data import TokenDataset
+from fedcohort.selection import Conformal
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -63,6 +64,12 @@ def _check_each_position(experiment: "Experiment", given: Given, dataset: TokenD
     if name in NEED_CLASSES or name in NEED_CLASSES.values():
         reason = "compares models by one prediction for each sample"
         raise _refused("algorithm", name, reason, dataset, "another algorithm, such as 'fedavg'")
+    selector = experiment.selection.build() if given.selector is None else given.selector
+    if isinstance(selector, Conformal) and selector.adaptive_alpha:
+        raise UsageError(
+            "selection.adaptive_alpha = true: counts the validation samples outside the prediction sets, and the data set "
+            f"{shown(dataset.name)} has a label for each token of its sequences; use false"
+        )
 
 
 def _refused(section: str, name: str, reason: str, dataset: TokenDataset, works: str) -> UsageError:

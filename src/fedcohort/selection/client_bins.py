@@ -35,12 +35,6 @@ class Pieces:
     client: Indices
     mass: Indices
 
-    def table(self, num_bins: int, num_clients: int) -> Indices:
-        """The matrix R, int64 [bins, m]."""
-        masses = np.zeros((num_bins, num_clients), dtype=np.int64)
-        np.add.at(masses, (self.bin, self.client), self.mass)
-        return masses
-
     def __add__(self, other: "Pieces") -> "Pieces":
         """The pieces of both."""
         bins = np.concatenate([self.bin, other.bin])

@@ -30,6 +30,7 @@ def _highest(scores: Values, k: int, rng: np.random.Generator) -> tuple[Indices,
     With at least ``LONG`` scores, only the positions in the result get a key, and long ties are drawn by rejection: this has the same
     distribution as one key per position, without drawing a key for each.
     """
+    scores = np.asarray(scores, dtype=np.float64)  # booleans and unsigned integers have no negatives to sort by
     n = len(scores)
     keys = rng.random(n) if n < LONG else None
     if k <= 0:

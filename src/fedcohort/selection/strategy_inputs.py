@@ -165,7 +165,8 @@ class Outcome:
             does the next round wait for the evaluation.
         class_accuracy: the same per class, float64 [K]; NaN for classes without validation samples.
         validation_losses: cross-entropy of the new model on each validation sample, −ln of the true class's probability, float64 [n];
-            the squared error of numeric labels, which are scaled to standard deviation 1.
+            the squared error of numeric labels, which are scaled to standard deviation 1. Of a sequence with a label for each
+            position, the mean over its positions.
     """
 
     t: int

@@ -177,7 +177,7 @@ class FedBiO(Algorithm):
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
         """Those of the weighted mean."""
-        return self.linear_coefficients(weights)
+        return super().coefficients(weights)
 
     def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
         """u ← u + Σ a_i Δu_i, and the model as in FedAvg."""

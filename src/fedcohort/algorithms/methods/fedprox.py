@@ -94,7 +94,7 @@ class FedProx(Algorithm):
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
         """Those of the weighted mean."""
-        return self.linear_coefficients(weights)
+        return super().coefficients(weights)
 
     def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
         """Damping, then μ for the next round."""

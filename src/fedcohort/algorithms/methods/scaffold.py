@@ -162,7 +162,7 @@ class Scaffold(Algorithm):
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
         """Those of the weighted mean."""
-        return self.linear_coefficients(weights)
+        return super().coefficients(weights)
 
     def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
         """c ← c + |R|/m · mean(Δc_i), and the mean of models."""

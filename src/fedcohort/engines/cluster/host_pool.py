@@ -107,6 +107,7 @@ class HostPool:
         self._alone_since: float | None = None
         self._told, self._not_started, self._next_start = False, "", 0.0
         self.members: list[Member] = []
+        self._lock = threading.Lock()  # a thread that awaits models replaces hosts, too
         self.refill()
 
     @property
@@ -134,8 +135,9 @@ class HostPool:
 
     def lose(self, member: Member) -> None:
         """Remove a host; its actor is ended if it still runs."""
-        if member in self.members:
-            self.members.remove(member)
+        with self._lock:
+            if member in self.members:
+                self.members.remove(member)
         with suppress(self._ray.exceptions.RayError):  # on a busy cluster, Ray can have cancelled the start of an actor
             self._ray.kill(member.actor, no_restart=True)
 
@@ -162,9 +164,10 @@ class HostPool:
         now = time.monotonic()
         where = f"engine.address = {self.address!r}" if self.address else "engine.name = 'ray'"
         if now >= self._next_start:
-            for _ in range(self.size - len(self.members)):
-                actor = self._start()
-                self.members.append(Member(actor, actor.facts.remote()))
+            with self._lock:
+                for _ in range(self.size - len(self.members)):
+                    actor = self._start()
+                    self.members.append(Member(actor, actor.facts.remote()))
         if self.ready:
             self._alone_since, self._told = None, False
         elif self._alone_since is None:
@@ -185,6 +188,8 @@ class HostPool:
         """Wait for the first host."""
         while not self.ready:
             self.refill()
+            if not self.greetings:  # Ray does not wait for nothing
+                time.sleep(PAUSE)
             done, _ = self._ray.wait(list(self.greetings), num_returns=1, timeout=PAUSE)
             for greeting in done:
                 self.greet(self.greetings[greeting])

@@ -89,18 +89,13 @@ class ClusteredSimilarity(Selector):
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
         num_samples = self.census.num_samples
-        if len(self.updates) == 0:
+        if len(self.updates):
+            bins, note = self.bins(round.k, round.rng), f"by similarity, {len(self.updates)} updates known"
+        else:
             order = np.argsort(-num_samples, kind="stable")
             bins = fill_bins(order, round.k * num_samples[order], np.full(round.k, num_samples.sum()))
-            return draw_one_per_bin(
-                bins, round, num_samples, f"one client from each of {round.k} bins by size: no updates yet"
-            )
-        return draw_one_per_bin(
-            self.bins(round.k, round.rng),
-            round,
-            num_samples,
-            f"one client from each of {round.k} bins by similarity, {len(self.updates)} updates known",
-        )
+            note = "by size: no updates yet"
+        return draw_one_per_bin(bins, round, num_samples, f"one client from each of {round.k} bins {note}")
 
     def observe(self, outcome: Outcome) -> None:
         """Store the updates that came back, and their dissimilarities to the other updates."""

@@ -196,22 +196,21 @@ class Conformal(Selector):
     def select(self, round: Round) -> Cohort:
         """Return the base strategy's cohort with a stopping rule."""
         cohort = choose(self.base_strategy, round)
+        if cohort.stop is not None:
+            raise UsageError(
+                f"selection.base = {self.base!r}: its clients end their training by the rule {cohort.stop.get('rule')!r}, and "
+                "conformal participation by its own; use another base, or other parameters of this one"
+            )
         theta, alpha = self.at(round.t)
         self.wanted = round.k
         if self.rule == "rank" or self.on_empty == "best":
             self.tie_keys = round.rng.random(self.census.num_clients)
         stop = {
-            "rule": "conformal",
-            "score": self.score,
-            "alpha": alpha,
+            "rule": "conformal", "score": self.score, "alpha": alpha, "overflow": self.overflow, "test_set": self.test_set,
             "theta": theta if self.rule == "threshold" else None,
             "set_size": self.max_size if self.rule == "set_size" else None,
-            "overflow": self.overflow,
-            "test_set": self.test_set,
-            "k1": self.k1,
-            "k2": self.k2,
-            "b": self.b,
-        }
+            "k1": self.k1, "k2": self.k2, "b": self.b,
+        }  # fmt: skip
         condition = {
             "threshold": f"q̂ ≤ {theta:.4g} within {self.max_epochs} epochs",
             "set_size": f"mean set size ≤ {self.max_size:g} within {self.max_epochs} epochs",

@@ -27,6 +27,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import repeated
 from fedcohort.selection.selector import Selector
 from fedcohort.selection.strategies.all_available import all_available
 from fedcohort.selection.strategy_inputs import Census, Outcome, Round
@@ -85,10 +86,7 @@ class FedCBS(Selector):
             if s == 1:
                 log_weight = self._with_bonus(log_weight, i, round.t)
             log_weight[~left] = -np.inf
-            total = np.cumsum(np.exp(log_weight - log_weight.max()))
-            position = int(np.searchsorted(total, round.rng.random() * total[-1], side="right"))
-            # u·Σ can be rounded up to Σ, beyond the last client with a positive weight
-            position = min(position, int(np.searchsorted(total, total[-1])))
+            [position], _ = repeated(np.exp(log_weight - log_weight.max()), 1, round.rng)
             drawn.append(position)
             left[position] = False
             together += counts[position]

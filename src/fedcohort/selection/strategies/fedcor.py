@@ -125,14 +125,17 @@ class FedCor(Selector):
         """Train the process if it is due, then choose."""
         self._learn(round)
         if round.t <= self._of_recipe("warmup"):
-            clients, note = round.sample(round.k), "random: first rounds"
+            note = "random: first rounds"
         elif not len(self.X):
-            clients, note = round.sample(round.k), "random: no losses to learn from yet"
-        elif not np.isfinite(self.X).all():
-            clients, note = round.sample(round.k), "random: the covariance is not finite"
+            note = "random: no losses to learn from yet"
         else:
-            return self._greedy(round)
-        return Cohort(clients, why=Why(round.available, np.zeros(len(round.available)), note=note))
+            with np.errstate(over="ignore", invalid="ignore"):
+                sigma = covariance(self.X, self.log_scale, self.kernel, self.degree, self.noise)
+                is_finite = bool(np.isfinite(sigma.diagonal()).all())
+            if is_finite:
+                return self._greedy(round, sigma)
+            note = "random: the covariance is not finite"
+        return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(len(round.available)), note=note))
 
     def observe(self, outcome: Outcome) -> None:
         """Count selections, or note that a training of the process is due."""
@@ -187,18 +190,12 @@ class FedCor(Selector):
 
     # choosing
 
-    def _greedy(self, round: Round) -> Cohort:
+    def _greedy(self, round: Round, sigma: Dense | LowRank) -> Cohort:
         i, shares = round.available, self.census.num_samples / self.census.num_samples.sum()
         alpha = self._of_recipe("beta") ** self.selected.astype(np.float64)
-        sigma = covariance(self.X, self.log_scale, self.kernel, self.degree, self.noise)
         clients, scores, first = greedy(sigma, shares, alpha, round.k, i, round.rng)
-        why = Why(
-            i,
-            scores,
-            {"first": first, "annealing": alpha[i]},
-            "largest expected fall of all losses, given the clients chosen before",
-        )
-        return Cohort(clients, why=why)
+        note = "largest expected fall of all losses, given the clients chosen before"
+        return Cohort(clients, why=Why(i, scores, {"first": first, "annealing": alpha[i]}, note))
 
     def _of_recipe(self, name: str) -> Any:
         given = getattr(self, name)

@@ -36,7 +36,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.client_speed import computing_and_sending
-from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.cohort import MORE_WORK_BY_LOSS, Cohort, Why
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.strategies.oort import Oort
 from fedcohort.selection.strategy_inputs import Census, Outcome, Round
@@ -113,7 +113,7 @@ class PyramidFL(Oort):
         """epochs_i: as many epochs as fit into the time until the slowest client is done."""
         nominal = self.census.epochs
         computing, sending = computing_and_sending(round, self.said, clients)
-        computing = computing * (4 / 3 if self.importance_data else 1)
+        computing = computing * (MORE_WORK_BY_LOSS if self.importance_data else 1)
         seconds = computing + (1 - drop) * sending
         known = np.isfinite(seconds)
         if not known.any():

@@ -94,18 +94,17 @@ class Stratified(Selector):
         size = np.bincount(stratum)
         nonempty = np.flatnonzero(size)
         worth = self._worth(stratum, size, round.available)[nonempty]
-        seats, drawn = np.zeros_like(size), np.ones(len(size))
+        seats, expected = np.zeros_like(size), np.zeros(len(size))  # seats of each stratum, and their expected number
         if round.k < len(nonempty):
-            drawn[nonempty] = proportional(worth if np.count_nonzero(worth) >= round.k else size[nonempty], round.k)
-            seats[nonempty[systematic(drawn[nonempty], round.rng)]] = 1
-            chance = drawn / np.maximum(size, 1)
+            expected[nonempty] = proportional(worth if np.count_nonzero(worth) >= round.k else size[nonempty], round.k)
+            seats[nonempty[systematic(expected[nonempty], round.rng)]] = 1
             note = f"one client from {round.k} of {len(nonempty)} strata by {self.by}"
         else:
             first = np.full(len(nonempty), int(self.min_one))
             seats[nonempty] = first + allocate(worth, size[nonempty] - first, round.k - int(first.sum()), round.rng)
-            chance = seats / np.maximum(size, 1)
+            expected[nonempty] = seats[nonempty]
             note = f"{self.allocation} seats in {len(nonempty)} strata by {self.by}: {_listed(seats[nonempty])}"
-        chosen = members(stratum, seats, round.rng)
+        chosen, chance = members(stratum, seats, round.rng), expected / np.maximum(size, 1)
         inclusion = chance[stratum[chosen]]
         weights = shares(self.census.num_samples[round.available])[chosen] / inclusion
         return Cohort(
