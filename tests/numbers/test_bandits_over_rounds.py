@@ -1,4 +1,4 @@
-"""FLASH with all its options, and the neural bandit, against second implementations that were written from the formulas alone."""
+"""FLASH with all its options, and the restless and the neural bandit, against second implementations from the formulas alone."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.selection import Flash, Neural
+from fedcohort.selection import Flash, Neural, Restless
 from fedcohort.selection.bandit_contexts import ContextBandit
 from tests.numbers.unreliable_server import SIZES, M, UnreliableServer, is_top
 
@@ -133,6 +133,57 @@ def test_flash_with_any_options(seed: int) -> None:
         learned = server.chooser.state_dict()["state"]["learned"]
         np.testing.assert_allclose(learned["V"], V if s.per_arm else V[0], rtol=1e-9)
         np.testing.assert_allclose(learned["b"], b if s.per_arm else b[0], rtol=1e-9, atol=1e-12)
+
+
+# --- the restless bandit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_restless(seed: int) -> None:
+    H, D, f = 3, 1.5, 0.9
+    s = Restless(states=H, exploration=D, forgetting=f)
+    server, contexts, k = UnreliableServer(s, seed), ContextsByHand(s), 3
+    V, C, belief, noise = np.stack([np.eye(4)] * H), 1 + 9 * np.eye(H), np.full(H, 1 / H), 1.0
+    b: Values | None = None
+    count, explored = np.zeros(M), 0
+    for t in range(1, 25):
+        durations = server.chooser.durations.copy()
+        available, cohort, scores = server.choose()
+        if not len(available):
+            server.train()
+            continue
+        learned = server.chooser.selector.state_dict()["learned"]
+        b = np.array(learned["b"]) if b is None else b  # b starts with random numbers
+        _, clients, answers = server.answers[-1]
+        pairs = contexts.see(clients, answers, durations)
+        if t > 1:
+            moves, theta = C / C.sum(axis=1, keepdims=True), np.linalg.solve(V, b[..., None])[..., 0]
+            if pairs:
+                x, r = np.stack([x for _, x, _ in pairs]), np.array([r for _, _, r in pairs])
+                errors = np.square(r - theta @ x.T)
+                likely = np.exp(-errors.sum(axis=1) / (2 * noise))
+                posterior = (belief @ moves) * likely / (belief @ moves @ likely)
+                joint = belief[:, None] * moves * likely
+                C, belief = 0.999 * C + joint / joint.sum(), posterior
+                V = f * V + (1 - f) * np.eye(4) + posterior[:, None, None] * (x.T @ x)
+                b = f * b + posterior[:, None] * (r @ x)
+                noise = max(1e-4, 0.95 * noise + 0.05 * float((posterior @ errors).mean()))
+            else:
+                belief = belief @ moves
+        for name, value in {"V": V, "b": b, "transitions": C, "belief": belief, "noise": noise}.items():
+            np.testing.assert_allclose(learned[name], value, rtol=1e-8, atol=1e-12, err_msg=name)
+        if explored < D * math.log(t + 2):
+            explored += 1
+            assert is_top(cohort, np.where(contexts.silent, -np.inf, -count), available)
+        elif len(available) > k:
+            theta = belief @ (C / C.sum(axis=1, keepdims=True)) @ np.linalg.solve(V, b[..., None])[..., 0]
+            expected = np.where(contexts.silent, -np.inf, contexts.known() @ theta)
+            np.testing.assert_allclose(scores[available], expected[available], rtol=1e-8)
+            assert is_top(cohort, scores, available)
+        assert learned["explored"] == explored
+        count[cohort.clients] += 1
+        contexts.waiting[cohort.clients[server.train().admitted]] = True
+    assert explored < t - 5
 
 
 # --- the neural bandit -------------------------------------------------------------------------------------------------------------
