@@ -14,12 +14,10 @@ from fedcohort.selection import (
     Census,
     Cohort,
     FedCor,
-    Flash,
     LocalLoss,
     LossChange,
     Outcome,
     Question,
-    Restless,
     Rizk,
     Selector,
 )
@@ -77,121 +75,6 @@ def is_top(cohort: Cohort, scores: Values, present: Indices) -> bool:
     """Whether no available client outside the cohort has a higher score than one inside."""
     outside = np.setdiff1d(present, cohort.clients)
     return bool(scores[cohort.clients].min(initial=np.inf) >= scores[outside].max(initial=-np.inf) - 1e-9)
-
-
-# --- contexts, FLASH and the restless bandit -----------------------------------------------------------------------------
-
-
-class Contexts:
-    """x_t(i) and r_t(i) in medians of time, with rewards divided by the largest one or by the mean of their round."""
-
-    def __init__(self, sizes: Indices, reward_unit: str) -> None:
-        self.sizes, self.reward_unit = sizes, reward_unit
-        self.first, self.x = np.full((M, 2), np.nan), np.full((M, 4), np.nan)
-        self.last, self.reward = np.full(M, np.nan), np.full(M, np.nan)
-        self.before, self.unit, self.largest = self.x, math.nan, 0.0
-
-    def see(self, present: Indices, answers: Values, durations: Values) -> None:
-        measured = np.isfinite(durations)
-        per_sample = np.median((durations / self.sizes)[measured]) if measured.any() else 1.0
-        tau = np.where(measured, durations, per_sample * self.sizes)
-        if measured.any() and math.isnan(self.unit):
-            self.unit = float(np.median(tau))
-        tau /= np.median(tau) if math.isnan(self.unit) else self.unit
-        reward = np.abs(answers[:, 0] - self.last) / tau
-        if np.isfinite(reward).any():
-            self.largest = max(self.largest, float(np.nanmax(reward)))
-            reward /= self.largest if self.reward_unit == "largest" else np.nanmean(reward)
-        self.first = np.where(np.isnan(self.first), answers, self.first)
-        x = np.column_stack([answers / self.first, tau, np.nan_to_num(self.reward)])
-        self.before = self.x.copy()
-        self.x[present], self.last[present], self.reward[present] = x[present], answers[present, 0], reward[present]
-
-    def known(self) -> Values:
-        """All contexts; clients that never answered have the mean of the others."""
-        return np.where(np.isnan(self.x), np.nanmean(self.x, axis=0), self.x)
-
-    def learned(self, waiting: set[int], present: Indices) -> list[tuple[Values, float]]:
-        """Pairs of the clients that took part and now answer; the others keep waiting."""
-        ready = [i for i in sorted(waiting) if i in present and np.isfinite(self.reward[i])]
-        waiting.difference_update(ready)
-        return [(self.before[i], float(self.reward[i])) for i in ready]
-
-
-@pytest.mark.parametrize("credit", ["causal", "printed"])
-@pytest.mark.parametrize("reward_unit", ["round", "largest"])
-@pytest.mark.parametrize("seed", range(3))
-def test_flash(credit: str, reward_unit: str, seed: int) -> None:
-    selector = Flash(head="lin_ucb", credit=credit, reward_unit=reward_unit, gamma_scale=0.5)  # type: ignore[arg-type]
-    server = MadeUpServer(selector, seed)
-    contexts, V, b, waiting = Contexts(server.sizes, reward_unit), np.eye(4), np.zeros(4), set[int]()
-    for t in range(16):
-        durations = server.chooser.durations.copy()
-        present, cohort, scores = server.choose()
-        if t > 0 and len(present) > K_OF_ROUND:
-            gamma = 0.5 * (1 + math.sqrt(4 * math.log((1 + (t - 1) * M) / 0.05)))
-            x, inverse = contexts.known(), np.linalg.inv(V)
-            expected = x @ inverse @ b + gamma * np.sqrt(((x @ inverse) * x).sum(axis=1))
-            np.testing.assert_allclose(scores[present], expected[present], rtol=1e-8)
-            assert is_top(cohort, expected, present)
-        if server.answers:
-            contexts.see(present, server.answers[-1][1], durations)
-        pairs = contexts.learned(waiting, present) if credit == "causal" and t > 0 else []
-        outcome = server.train(cohort)
-        admitted = cohort.clients[outcome.admitted].tolist()
-        waiting |= set(admitted)
-        if credit == "printed" and t > 0:
-            pairs = [(contexts.x[i], contexts.reward[i]) for i in admitted if np.isfinite(contexts.reward[i])]
-        for x, reward in pairs:
-            V, b = V + np.outer(x, x), b + reward * x
-        learned = server.chooser.state_dict()["state"]["learned"]
-        np.testing.assert_allclose(learned["V"], V, rtol=1e-9)
-        np.testing.assert_allclose(learned["b"], b, rtol=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_restless(seed: int) -> None:
-    H, D, f = 3, 1.5, 0.9
-    server = MadeUpServer(Restless(states=H, exploration=D, forgetting=f), seed)
-    contexts, waiting, explored, count = Contexts(server.sizes, "largest"), set[int](), 0, np.zeros(M)
-    V, C, belief, noise = np.stack([np.eye(4)] * H), 1 + 9 * np.eye(H), np.full(H, 1 / H), 1.0
-    b: Values | None = None
-    for t in range(1, 20):
-        durations = server.chooser.durations.copy()
-        present, cohort, scores = server.choose()
-        learned = server.chooser.selector.state_dict()["learned"]
-        b = np.array(learned["b"]) if b is None else b  # b starts with random numbers
-        if server.answers:
-            contexts.see(present, server.answers[-1][1], durations)
-        if t > 1:
-            moves, theta = C / C.sum(axis=1, keepdims=True), np.linalg.solve(V, b[..., None])[..., 0]
-            expected_belief = belief @ moves
-            if pairs := contexts.learned(waiting, present):
-                x, r = np.stack([x for x, _ in pairs]), np.array([r for _, r in pairs])
-                errors = np.square(r - theta @ x.T)
-                likely = np.exp(-errors.sum(axis=1) / (2 * noise))
-                posterior = expected_belief * likely / (expected_belief @ likely)
-                joint = belief[:, None] * moves * likely
-                C, belief = 0.999 * C + joint / joint.sum(), posterior
-                V = f * V + (1 - f) * np.eye(4) + posterior[:, None, None] * (x.T @ x)
-                b = f * b + posterior[:, None] * (r @ x)
-                noise = max(1e-4, 0.95 * noise + 0.05 * float((posterior @ errors).mean()))
-            else:
-                belief = expected_belief
-        for name, value in {"V": V, "b": b, "transitions": C, "belief": belief, "noise": noise}.items():
-            np.testing.assert_allclose(learned[name], value, rtol=1e-8, atol=1e-12, err_msg=name)
-        if explored < D * math.log(t + 2):
-            explored += 1
-            assert is_top(cohort, -count, present)
-        elif len(present) > K_OF_ROUND:
-            theta = belief @ (C / C.sum(axis=1, keepdims=True)) @ np.linalg.solve(V, b[..., None])[..., 0]
-            expected = contexts.known() @ theta
-            np.testing.assert_allclose(scores[present], expected[present], rtol=1e-8)
-            assert is_top(cohort, expected, present)
-        assert learned["explored"] == explored
-        count[cohort.clients] += 1
-        waiting |= set(cohort.clients[server.train(cohort).admitted].tolist())
-    assert explored < t - 5
 
 
 # --- strategies that learn from updates ------------------------------------------------------------------------------------

@@ -130,6 +130,17 @@ def test_stated_times_are_used_for_clients_without_measured_times() -> None:
     assert of(cohort, "epochs").tolist() == [22, 11, 5]
 
 
+@pytest.mark.parametrize("stated", [(1e308, 1e308), (np.inf, 1.0), (np.inf, -np.inf), (np.nan, 1.0), (-1.0, 5.0)])
+def test_one_client_that_states_an_impossible_time_does_not_end_the_run(stated: tuple[float, float]) -> None:
+    """The time of client 0 is unknown; the others know theirs, and client 2 is the slowest."""
+    selector = ready()
+    cohort = selector.select(a_round(3, 3, t=2, speeds=[stated, (1.0, 1.0), (9.0, 1.0)]))
+    assert np.isnan(selector.said[0]).all()
+    epochs = of(cohort, "epochs")
+    assert (epochs[0], epochs[2]) == (5, 5)
+    assert epochs[1] > 5
+
+
 def test_the_whole_time_is_divided_if_its_parts_are_unknown() -> None:
     whole = np.array([10.0, 20.0, 40.0])
     divided = ready(dropout=False).select(a_round(3, 3, compute_times=0.8 * whole, upload_times=0.2 * whole))

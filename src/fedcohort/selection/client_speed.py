@@ -26,7 +26,8 @@ def ask_speed(round: Round, stated: Values, clients: Indices) -> None:
     asked = clients[unknown[clients]] if unknown.any() else clients[:0]
     if len(asked):
         answers = round.ask(Speed(), asked)
-        valid = (np.isfinite(answers) & (answers >= 0)).all(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # clients can state times that cannot be added up
+            valid = (answers >= 0).all(axis=1) & np.isfinite(answers.sum(axis=1))  # not NaN
         stated[asked[valid]] = answers[valid]
 
 

@@ -18,6 +18,10 @@ Pacer: T is a percentile (30) of the durations of all clients. Every W = 20 roun
 two windows of W rounds of the mean utility of the exploited clients. ``flat`` (FedScale) raises the percentile by 5 if |cur − prev| ≤
 0.1·prev (100 means T = ∞), and lowers it by 5 if |cur − prev| ≥ 5·prev. ``paper`` raises it if cur < prev.
 
+As in FedScale, a quantile of n values is the value at position ⌊share·n⌋ in ascending order, counted from 0. So with at most 20 known
+utilities, the 95% quantile is the largest, and nothing is clipped. T is taken over measured times, and over stated ones where none was
+measured.
+
 A selected client that did not train in time (or failed, or reported a utility that is not finite) gets the mean utility of its round,
 so it counts as explored, as in FedScale. Over-commitment is a setting of the server: with ``systems.overcommit = 1.3``, any strategy
 selects 1.3·k clients (this number is then k in the formulas), and the slow clients are those that miss the end of the round.

@@ -4,7 +4,7 @@
 2. quotas q_h = k·v_h/Σv, with the weight v_h of a stratum
        proportional   |G_h|
        equal          1
-       neyman         |G_h|·σ_h,  σ_h the standard deviation of the last losses that its clients reported
+       neyman         |G_h|·σ_h,  σ_h the standard deviation of the last losses of its clients
    n_h = ⌊q_h⌋; the remaining seats go to the largest fractional parts; ties are random
 3. n_h clients of stratum h, uniformly without replacement
 
@@ -17,9 +17,9 @@ For ``weights = "unbiased"``, the inclusion probability of client i is n_h/|G_h|
 without ``min_one`` or with Neyman allocation. The weights for ``weights = "cohort"`` are the same, normalized to sum 1,
 a_i ∝ N_i·|G_h|/n_h.
 
-σ_h needs two losses. A stratum with fewer gets the mean σ of the others, and if no σ is known or all are 0, Neyman allocation is
-proportional. This is ours. For k < H, drawing strata by v_h instead of |G_h| is also ours (with the default allocation, they are
-equal).
+σ_h covers the available clients with a known loss (the sample standard deviation, with n − 1), and needs two losses. A stratum with
+fewer gets the mean σ of the others, and if no σ is known or all are 0, Neyman allocation is proportional. This is ours. For k < H,
+drawing strata by v_h instead of |G_h| is also ours (with the default allocation, they are equal).
 
 "Client Selection in Federated Learning on Non-IID Data using Conformal Prediction" (master's thesis, Aalborg University, 2023),
 section 4.2, names stratified sampling from survey statistics; the details are ours.
