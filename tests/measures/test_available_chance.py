@@ -1,5 +1,6 @@
 """What uniform selection among the available clients gives, compared with simulations of single runs and with counts by hand."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -157,6 +158,21 @@ def test_clients_without_data_cannot_be_selected() -> None:
     counts = simulated(np.tile(has_data, (20, 1)), [3] * 20, 500)
     assert found.participation.gini == pytest.approx(np.mean([measures.gini(run) for run in counts]), rel=0.01)
     assert found.expected[12:].tolist() == [0.0] * 8
+
+
+def test_kinds_of_very_many_clients_are_found_in_a_sort_of_numbers() -> None:
+    """A sort of rows took ten times as long, for each run of a report."""
+    rng = np.random.default_rng(0)
+    present = rng.integers(0, 9, 300_000)
+    expected = present * rng.integers(1, 9, 300_000) / 1e6
+    found = available_chance.UniformChance(np.ones((9, 4)), measures.participation([1]), present, expected)
+    begin = time.thread_time()
+    laws, kind = found._laws
+    needed, begin = time.thread_time() - begin, time.thread_time()
+    kinds, of_rows = np.unique(np.column_stack([present, expected.round(9)]), axis=0, return_inverse=True)
+    assert needed < (time.thread_time() - begin) / 2
+    assert len(laws) == len(kinds)
+    assert np.array_equal(kind, of_rows.ravel())
 
 
 def test_the_same_rounds_take_no_time_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:

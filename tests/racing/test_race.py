@@ -22,6 +22,7 @@ from fedcohort.racing.row_results import BEST, DROPPED, FRONT, NOT_BETTER
 from fedcohort.racing.run_race import Limits, plan
 from fedcohort.report import terminal
 from fedcohort.report.live.live_progress import Planned
+from fedcohort.report.terminal.progress import _Course
 from fedcohort.selection import STRATEGIES, UCB
 from tests.experiments import small
 from tests.records import played
@@ -53,6 +54,16 @@ def test_all_strategies_race_if_the_experiment_has_one_row() -> None:
     assert "federation.holdout = 0" in skipped["flash"]
     assert [row.label for row in rows][:2] == ["uniform", "all"]
     assert all(row.experiment.selection.k == 3 for row in rows)
+
+
+def test_strategies_that_cannot_have_so_many_clients_do_not_race() -> None:
+    """They were refused when their first run began, after those of other rows, and the race ended with this error."""
+    rows, skipped = candidates(small(federation={"clients": 20_001}), Given())
+    refused = {name: reason for name, reason in skipped.items() if "clients" in reason and "holdout" not in reason}
+    assert set(refused) == {"clustered_similarity", "divfl", "fedcor", "haccs"}
+    assert "at most 20,000 clients with it, not 20,001" in refused["fedcor"]
+    for row in rows:
+        row.experiment.selection.build().check_clients(1_000_000)
 
 
 def test_strategies_that_do_not_fit_the_algorithm_do_not_race() -> None:
@@ -301,6 +312,24 @@ def test_the_progress_says_that_a_race_may_end_before_all_runs(capsys: pytest.Ca
     assert line.startswith(f"[1 of at most {30 * len(planned.rows)}] ")
     assert ", at most " in line
     assert line.endswith(" left")
+
+
+def test_the_progress_counts_the_runs_that_are_left_once_for_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A race of 32 rows with --max-seeds 10000 went through 320,000 runs after every round."""
+    planned = plan(experiment(rounds=9), Given(), limits=Limits(30))
+    sorted_: list[int] = []
+    longest = _Course._longest
+
+    def counted(rounds: np.ndarray, number: int) -> int:
+        sorted_.append(number)
+        return longest(rounds, number)
+
+    monkeypatch.setattr(_Course, "_longest", staticmethod(counted))
+    course, cells = _Course(planned.cells, at_most=True, most_runs=50), planned.cells
+    steps = [course.step(cell, played(t)) for cell in (cells[0], cells[2]) for t in range(1, 10)]
+    assert [step.done for step in steps] == list(range(1, 19))
+    assert (course.runs, course.total) == (50, 50 * 9)
+    assert sorted_ == [50, 49, 48]  # before the first round, and for each of the two runs
 
 
 def test_progress_counts_the_runs_that_the_budget_allows(capsys: pytest.CaptureFixture[str]) -> None:

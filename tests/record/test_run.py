@@ -3,6 +3,7 @@
 import math
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, open_run, writing
-from fedcohort.record.own_columns import with_own_columns
+from fedcohort.record.own_columns import accuracies_table, with_own_columns
 from fedcohort.record.verification import verify_pages
 from tests.experiments import small
 from tests.records import played, written
@@ -182,6 +183,19 @@ def test_clients_that_reported_nothing_more_have_no_further_columns() -> None:
     assert list(told) == ["client", "loss", "loss_"]
     assert told["loss_"].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
     assert list(with_own_columns(frame[:0].copy())) == ["client", "loss"]
+
+
+def test_accuracies_of_very_many_clients_are_read_at_once() -> None:
+    """They were read column by column: with 900,000 clients, a report took minutes."""
+    measured = [np.random.default_rng(t).random(m) for t, m in ((3, 300_000), (6, 299_999))]
+    begin = time.thread_time()
+    table = accuracies_table([(3, measured[0].tobytes()), (6, measured[1].tobytes())])
+    assert time.thread_time() - begin < 1.0
+    assert (table.index.tolist(), table.index.name, table.columns.name) == ([3, 6], "round", "client")
+    assert table.columns.equals(pd.RangeIndex(300_000))
+    assert np.array_equal(table.loc[3], measured[0])
+    assert np.array_equal(table.loc[6], [*measured[1], np.nan], equal_nan=True)
+    assert accuracies_table([]).empty
 
 
 def test_rewards_and_selections_by_round(tmp_path: Path) -> None:

@@ -413,3 +413,15 @@ def test_a_row_has_its_first_run_under_any_seed(tmp_path: Path) -> None:
     (row,) = compared.rows
     assert list(row.runs) == [5, 6]
     assert row.run.path == row.runs[5].path
+
+
+def test_a_row_that_cannot_have_so_many_clients_is_refused_before_any_row_is_run(tmp_path: Path) -> None:
+    """It was refused when it began, after the runs of all rows before it."""
+    many = small(federation={"clients": 2_001}, variants=[{"label": "by update", "selection": "clustered_similarity"}])
+    message = r"row 'by update': selection.name = 'clustered_similarity': 2,001 clients; it compares all pairs"
+    with pytest.raises(UsageError, match=message):
+        fedcohort.compare(many, runs=tmp_path)
+    settings = {"name": "size", "importance": [1.0, 2.0, 3.0]}
+    with pytest.raises(UsageError, match=r"selection.importance: 3 numbers for 12 clients"):
+        fedcohort.compare(small(variants=[{"label": "by hand", "selection": settings}]), runs=tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -222,19 +222,27 @@ class RaceRule:
             paired(scores[:, self.first :], self.counts - self.first, FLOOR * margin)
             for scores, margin in zip(self.scores, self.margins, strict=True)
         ]
-        while (worse := self._next_drop(compared)) is not None:
+        strength, beaten = compared[0].mean / compared[0].sd, self._beaten(compared)
+        while (worse := self._next_drop(beaten, strength)) is not None:
             row, by = worse
             self.drops[row] = Drop(by, int(compared[0].seeds[by, row]) + self.first)
+            if len(self.margins) > 1:
+                beaten = self._beaten(compared)  # the fewer rows are left, the larger are their shares of α
         self.resting = self._resting(compared)
 
-    def _next_drop(self, compared: Sequence[Pairs]) -> tuple[int, int] | None:
-        """The row with the strongest evidence that another one is better, and that row; None if there is none."""
+    def _next_drop(self, beaten: Flags, strength: Values) -> tuple[int, int] | None:
+        """The row with the strongest evidence that another one is better, and that row; None if there is none.
+
+        Args:
+            beaten: whether row j is clearly better than row i [K, K].
+            strength: how strong the evidence for this is [K, K].
+        """
         alive = np.array(self.alive)
-        clear = _within(self._beaten(compared), alive)
+        clear = _within(beaten, alive)
         if not clear.any():
             return None
-        strength = np.where(clear, _within(compared[0].mean / compared[0].sd, alive), -np.inf)
-        by, row = np.unravel_index(int(strength.argmax()), strength.shape)
+        evidence = np.where(clear, _within(strength, alive), -np.inf)
+        by, row = np.unravel_index(int(evidence.argmax()), evidence.shape)
         return int(alive[row]), int(alive[by])
 
     def _beaten(self, compared: Sequence[Pairs]) -> Flags:
@@ -256,10 +264,11 @@ class RaceRule:
 
     def _critical(self, seeds: Indices, tests: int = 1) -> Values:
         """The ratio of mean and standard deviation of x_j − x_i that is clear after these numbers of seeds [K, K]."""
-        found, position = np.unique(seeds, return_inverse=True)
+        found = np.unique(self.counts - self.first)  # the seeds of a pair are those of one of its rows
+        position = np.searchsorted(found, seeds)
         thresholds = (math.log(tests) - np.log(self.alpha * self.shares)).tolist()
         ratios = np.array([[critical_ratio(n, threshold) for threshold in thresholds] for n in found.tolist()])
-        critical: Values = ratios[position.reshape(seeds.shape), self._share]
+        critical: Values = ratios[position, self._share]
         return critical
 
     def _resting(self, compared: Sequence[Pairs]) -> set[int]:

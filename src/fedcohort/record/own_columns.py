@@ -79,8 +79,12 @@ def accuracies_table(rows: Sequence[tuple[int, bytes]]) -> "pd.DataFrame":
     """Rounds and the accuracies of all clients, as little-endian float64 [m], as one row per round and one column per client."""
     import pandas as pd
 
-    values = {t: np.frombuffer(blob, dtype="<f8") for t, blob in rows}
-    return pd.DataFrame.from_dict(values, orient="index").rename_axis(index="round", columns="client")
+    measured = [np.frombuffer(blob, dtype="<f8") for _, blob in rows]
+    values = np.full((len(rows), max(map(len, measured), default=0)), np.nan)
+    for row, own in zip(values, measured, strict=True):
+        row[: len(own)] = own
+    index = pd.Index([t for t, _ in rows], name="round", dtype="int64")
+    return pd.DataFrame(values, index=index, columns=pd.RangeIndex(values.shape[1], name="client"))
 
 
 def without_unknown_steps(frame: "pd.DataFrame", clock: str) -> "pd.DataFrame":

@@ -68,6 +68,14 @@ class Selector:
         """Why the strategy cannot work if labels are ``"classes"`` or ``"numbers"``; empty, the default, if it can."""
         return ""
 
+    def check_clients(self, number: int) -> None:
+        """Refuse a federation of this many clients; accepts all numbers by default. It is called before any row is run, and by
+        :meth:`setup`.
+
+        Raises:
+            UsageError: the strategy cannot work with this many clients, or would take too long.
+        """
+
     def __init_subclass__(cls, **settings: object) -> None:
         """Refuse declarations that cannot be read, and methods with other arguments, where the class is defined."""
         super().__init_subclass__(**settings)
@@ -83,6 +91,7 @@ class Selector:
 
     def setup(self, census: Census) -> None:
         """Prepare for a run. Called once, before the first round and before a state is loaded; overrides call this one first."""
+        self.check_clients(census.num_clients)
         self.census = census
 
     def extend(self, census: Census) -> None:

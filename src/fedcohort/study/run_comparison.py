@@ -101,19 +101,20 @@ class PlannedRow:
         return [Cell(self.label, seed, self.experiment.single(seed)) for seed in seeds]
 
     def check(self) -> None:
-        """Refuse a strategy and an algorithm that cannot be combined, classes that have changed, and more clients to select than a
-        user's own data have, before anything is run."""
+        """Refuse a strategy and an algorithm that cannot be combined, a strategy that cannot work with the number of clients, classes
+        that have changed, and more clients to select than a user's own data have, before anything is run."""
         for name in names_in(self.experiment):
             check_unchanged(name)
-        selector, algorithm = self.given.selector, self.given.algorithm
-        check_row(
-            self.label,
-            selector if selector is not None else self.experiment.selection.build(),
-            algorithm if algorithm is not None else self.experiment.algorithm.build(),
-        )
-        if "federation.clients" in self.experiment.left_to_data:
-            (first,) = self.cells([self.experiment.seed])
-            on_data(first, self.given)
+        selector, algorithm, experiment = self.given.selector, self.given.algorithm, self.experiment
+        selector = selector if selector is not None else experiment.selection.build()
+        check_row(self.label, selector, algorithm if algorithm is not None else experiment.algorithm.build())
+        if "federation.clients" in experiment.left_to_data:
+            (first,) = self.cells([experiment.seed])
+            experiment = on_data(first, self.given).experiment
+        try:
+            selector.check_clients(experiment.federation.clients)
+        except UsageError as error:
+            raise UsageError(f"row {self.label!r}: {error}") from None
 
 
 def planned_rows(

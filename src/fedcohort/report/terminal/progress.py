@@ -72,6 +72,7 @@ class _Course:
         self._accuracy = math.nan
         self._most = len(cells) if most_runs is None else min(most_runs, len(cells))
         self._seen: set[int] = set()
+        self._current, self._later = -1, 0  # the run of the last round, and the rounds that at most follow it
         self.runs, self.total = self._most, self._longest(self._rounds, self._most)
         self.limit = "at most " if at_most else ""
 
@@ -96,11 +97,17 @@ class _Course:
         Which runs follow depends on the results: rows that are dropped get none, and the runs that they leave go to others if there is
         a largest number of runs.
         """
-        self._seen.add(number)
-        left = np.array([i for i in range(number + 1, len(self._rounds)) if i not in self._seen], dtype=np.int64)
-        more = min(len(left), self._most - len(self._seen))
-        self.runs = len(self._seen) + more
-        self.total = self._played + int(self._rounds[number]) - round_ + self._longest(self._rounds[left], more)
+        if (
+            number != self._current
+        ):  # a race can have hundreds of thousands of runs, which are not counted in every round
+            self._current = number
+            self._seen.add(number)
+            unseen = np.ones(len(self._rounds), dtype=bool)
+            unseen[: number + 1], unseen[list(self._seen)] = False, False
+            left = self._rounds[unseen]
+            more = min(len(left), self._most - len(self._seen))
+            self.runs, self._later = len(self._seen) + more, self._longest(left, more)
+        self.total = self._played + int(self._rounds[number]) - round_ + self._later
         return len(self._seen) - 1, self._played
 
     @staticmethod

@@ -69,15 +69,18 @@ class ClusteredSimilarity(Selector):
     memory_limit: Annotated[float, Gt(0)] = 4.0
     """Largest memory for updates and dissimilarities, in GiB."""
 
+    def check_clients(self, number: int) -> None:
+        """Refuse runs that would take too long."""
+        if number > LIMIT:
+            raise UsageError(
+                f"selection.name = 'clustered_similarity': {number:,} clients; it compares all pairs of clients, for at most "
+                f"{LIMIT:,} clients; use clustered_size, or fewer clients"
+            )
+
     def setup(self, census: Census) -> None:
-        """Start without updates; refuse runs that would take too long or too much memory."""
+        """Start without updates; refuse runs that would take too much memory."""
         super().setup(census)
         m = census.num_clients
-        if m > LIMIT:
-            raise UsageError(
-                f"selection.name = 'clustered_similarity': {m:,} clients; it compares all pairs of clients, for at most {LIMIT:,} "
-                "clients; use clustered_size, or fewer clients"
-            )
         width = census.num_parameters
         check_memory(self.memory_limit, m, width, m * (4 * width + 8 * m), "their dissimilarities")
         self.sent = np.full(m, -1)  # row of each client in `updates`

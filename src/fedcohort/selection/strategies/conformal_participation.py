@@ -180,6 +180,10 @@ class Conformal(Selector):
             return "score = 'absolute' is a distance of numbers; use score = 's1', 's2' or 's3'"
         return self.base_strategy.refuses(labels)
 
+    def check_clients(self, number: int) -> None:
+        """Refuse what the base strategy refuses."""
+        self.base_strategy.check_clients(number)
+
     def setup(self, census: Census) -> None:
         """Start with θ and alpha as given, and set up the base strategy."""
         super().setup(census)
@@ -296,8 +300,7 @@ class Conformal(Selector):
     def _warn(self, outcome: Outcome) -> None:
         """Say once what to change if no client is admitted in :data:`EMPTY_ROUNDS` rounds in a row: the model does not change then,
         and the next round is likely to repeat this one."""
-        empty = bool(outcome.trained.any()) and not outcome.admitted.any()
-        self.empty_rounds = self.empty_rounds + 1 if empty else 0
+        self.empty_rounds = self.empty_rounds + 1 if outcome.trained.any() and not outcome.admitted.any() else 0
         if self.empty_rounds != EMPTY_ROUNDS:
             return
         quantiles = outcome.billed_report("q_hat")  # sent anyway, so that reading it costs nothing
@@ -330,8 +333,7 @@ class Conformal(Selector):
         mean = np.average(np.where(np.isnan(quantiles), np.inf, quantiles), weights=sizes)
         if self.score == "absolute":
             return float((np.sqrt(outcome.validation_losses) > mean).mean())
-        probability_of_true_class = np.exp(-outcome.validation_losses)
-        scores = conformal.scores(probability_of_true_class, self.score, k1=self.k1, k2=self.k2, b=self.b)
+        scores = conformal.scores(np.exp(-outcome.validation_losses), self.score, k1=self.k1, k2=self.k2, b=self.b)
         return float((scores > mean).mean())
 
     def state_dict(self) -> dict[str, Any]:

@@ -69,21 +69,23 @@ class DivFL(Selector):
     def __post_init__(self) -> None:
         self.declare(variable_size=self.start == "everybody")
 
-    def setup(self, census: Census) -> None:
-        """Start without any update; refuse runs that would take too long or too much memory."""
-        super().setup(census)
-        m = census.num_clients
-        most = LIMIT * LIMIT // m
-        if m > MOST:
+    def check_clients(self, number: int) -> None:
+        """Refuse runs that would take too long."""
+        most = LIMIT * LIMIT // number
+        if number > MOST:
             raise UsageError(
-                f"selection.name = 'divfl': {m:,} clients; it compares all pairs, which is allowed for at most {LIMIT:,} clients, or "
-                f"{MOST:,} with subset = {LIMIT * LIMIT // MOST:,}; use another strategy, or fewer clients"
+                f"selection.name = 'divfl': {number:,} clients; it compares all pairs, which is allowed for at most {LIMIT:,} "
+                f"clients, or {MOST:,} with subset = {LIMIT * LIMIT // MOST:,}; use another strategy, or fewer clients"
             )
-        if min(self.subset or m, m) > most:
+        if min(self.subset or number, number) > most:
             raise UsageError(
                 f"selection.subset{'' if self.subset is None else f' = {self.subset}'}: "
-                f"divfl can try at most {most:,} candidates per step with {m:,} clients; set subset to {most:,} or less"
+                f"divfl can try at most {most:,} candidates per step with {number:,} clients; set subset to {most:,} or less"
             )
+
+    def setup(self, census: Census) -> None:
+        """Start without any update; refuse runs that would take too much memory."""
+        super().setup(census)
         self._check_memory(census.num_parameters)
         self.updates: Values | None = None
         self.distances: Values | None = None

@@ -102,15 +102,19 @@ class FedCor(Selector):
     steps: Annotated[int, Ge(1)] = 100
     """Steps of every later training."""
 
-    def setup(self, census: Census) -> None:
-        """Start without embeddings and records; refuse runs that would take too long."""
-        super().setup(census)
-        m, limit = census.num_clients, LIMIT if self.kernel == "linear" else LIMIT_DENSE
-        if m > limit:
-            advice = "kernel = 'linear' allows 20,000" if limit < m <= LIMIT else "use another strategy"
+    def check_clients(self, number: int) -> None:
+        """Refuse runs that would take too long."""
+        limit = LIMIT if self.kernel == "linear" else LIMIT_DENSE
+        if number > limit:
+            advice = "kernel = 'linear' allows 20,000" if limit < number <= LIMIT else "use another strategy"
             raise UsageError(
-                f"selection.kernel = {self.kernel!r}: fedcor allows at most {limit:,} clients with it, not {m:,}; {advice}"
+                f"selection.kernel = {self.kernel!r}: fedcor allows at most {limit:,} clients with it, not {number:,}; {advice}"
             )
+
+    def setup(self, census: Census) -> None:
+        """Start without embeddings and records."""
+        super().setup(census)
+        m = census.num_clients
         self.X = np.zeros((0, m))
         self.log_scale = 0.0
         self.selected = np.zeros(m, dtype=np.int64)

@@ -63,14 +63,17 @@ class HACCS(Selector):
     epsilon_dp: Annotated[float, Gt(0)] | None = None
     """Clients add Laplace noise of scale 1/epsilon_dp to every count of their histogram; no noise if not set."""
 
+    def check_clients(self, number: int) -> None:
+        """Refuse runs that would take too long."""
+        if number > MAX_CLIENTS:
+            raise UsageError(
+                f"selection.name = 'haccs': {number:,} clients; clustering takes quadratic time, so haccs supports "
+                f"at most {MAX_CLIENTS:,}; use 'stratified', or fewer clients"
+            )
+
     def setup(self, census: Census) -> None:
         """Start without clusters: the first round forms them, because noise is random."""
         super().setup(census)
-        if census.num_clients > MAX_CLIENTS:
-            raise UsageError(
-                f"selection.name = 'haccs': {census.num_clients:,} clients; clustering takes quadratic time, so haccs supports "
-                f"at most {MAX_CLIENTS:,}; use 'stratified', or fewer clients"
-            )
         self.cluster: Indices | None = None
         self.said = no_stated_times(census.num_clients)
         self.last_loss = np.full(census.num_clients, np.nan)

@@ -22,7 +22,7 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import raj, repeated, shares, successive
 from fedcohort.selection.selector import Selector
 from fedcohort.selection.strategies.all_available import all_available
-from fedcohort.selection.strategy_inputs import Census, Round
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["BySize"]
 
@@ -39,14 +39,11 @@ class BySize(Selector):
     importance: list[Annotated[float, Ge(0)]] | None = None
     """Importance ω_i of each client; its number of samples if not set."""
 
-    def setup(self, census: Census) -> None:
+    def check_clients(self, number: int) -> None:
         """Check that ``importance`` has one number per client."""
-        super().setup(census)
         given = self.importance
-        if given is not None and len(given) != census.num_clients:
-            raise UsageError(
-                f"selection.importance: {len(given)} numbers for {census.num_clients} clients; give one for each"
-            )
+        if given is not None and len(given) != number:
+            raise UsageError(f"selection.importance: {len(given)} numbers for {number} clients; give one for each")
 
     def select(self, round: Round) -> Cohort:
         """Draw k clients with probability ∝ importance."""

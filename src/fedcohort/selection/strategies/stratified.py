@@ -73,10 +73,13 @@ class Stratified(Selector):
     min_one: bool = True
     """Give every stratum one seat first, if k is at least the number of strata."""
 
+    def check_clients(self, number: int) -> None:
+        """Check that ``given`` has one stratum per client, if strata are given."""
+        check_given(self.by, self.given, number)
+
     def setup(self, census: Census) -> None:
         """Start without strata: the first round forms them, because that may be random."""
         super().setup(census)
-        check_given(self.by, self.given, census.num_clients)
         self.stratum: Indices | None = None
         self.last_loss = np.full(census.num_clients, np.nan)
 
