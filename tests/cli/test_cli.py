@@ -771,6 +771,19 @@ def test_quotes_of_a_word_processor_are_named(value: str, tmp_path: Path) -> Non
     refused(call("run", tmp_path / "curly.toml"), "not valid TOML", "curly quote (", "needs straight ones")
 
 
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ("name = uniform  # mine", '; a text needs quotes: "uniform"'),
+        ("name = my/file.py:Class", '; a text needs quotes: "my/file.py:Class"'),
+        ("trust = True", "; write true"),
+    ],
+)
+def test_a_text_without_quotes_is_named(line: str, cure: str, tmp_path: Path) -> None:
+    (tmp_path / "bare.toml").write_text(f"[selection]\n{line}\n", encoding="utf-8")
+    refused(call("run", tmp_path / "bare.toml"), "not valid TOML", "at line 2", cure)
+
+
 def test_another_mistake_says_nothing_about_quotes(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text('name = "“a”"\nrounds = [\n', encoding="utf-8")
     result = call("run", tmp_path / "bad.toml")

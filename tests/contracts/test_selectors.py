@@ -371,7 +371,7 @@ class CardWithoutSource(LeastSelected):
     [
         (SavesNoState, "resumed after round 6"),
         (SelectsUnavailableClients, "not available"),
-        (SelectsTooFewClients, "returned 2 clients instead of 3"),
+        (SelectsTooFewClients, "returned 2 clients instead of 3 in round 1; set variable_size = True in the class"),
         (GivesNoReasons, "has no reasons"),
         (DrawsFromTheGlobalGenerator, "draw from round.rng only"),
         (ModifiesDurations, "read-only .*; change a copy of what was given"),

@@ -25,6 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     rows = [
         played(
             t, [0, 1], test_accuracy=accuracy, validation_accuracy=accuracy + 0.1, simulated_time=10.0 * t,
+            class_accuracy=[accuracy, 0.1, math.nan] if t != 3 else [],
             client_accuracy=np.linspace(accuracy, 1.0, 12) if t in (2, 4) else None,
             ledger=[
                 LedgerRow("training", 4, 500, 460, 1.5, 0.1, "its update and number of samples, loss, steps"),
@@ -41,6 +42,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     [
         ("accuracy", 0.7),
         ("validation_accuracy", 0.8),
+        ("macro_accuracy", (0.7 + 0.1) / 2),
+        ("macro_accuracy@rounds=3", (0.6 + 0.1) / 2),
         ("worst_accuracy", (0.7 + 0.7 + 0.3 / 11) / 2),
         ("accuracy@bytes=3500", 0.5),
         ("accuracy@bytes=3000", 0.5),
@@ -296,6 +299,10 @@ def test_what_a_run_will_not_have_is_refused_before_it_is_played() -> None:
     with pytest.raises(UsageError, match=r"^data.validation = 0: the objective 'validation_accuracy'"):
         Objective("validation_accuracy").check("UCB", small(data={"validation": 0}))
     Objective("worst_accuracy").check("UCB", small(measures={"clients_every": 1}))
+    regression = small(data={"name": "diabetes"}, training={"loss": "mse"})
+    with pytest.raises(UsageError, match=r"^objective = 'macro_accuracy': the labels in row 'UCB' are numbers, .* use"):
+        Objective("macro_accuracy").check("UCB", regression)
+    Objective("macro_accuracy").check("UCB", small())
     rare = small(rounds=9, measures={"evaluate_every": 3})
     with pytest.raises(
         UsageError, match=r"^measures.evaluate_every = 3: no model is tested within .*rounds=2' in row 'UCB'; use 1"

@@ -126,7 +126,7 @@ def test_a_cohort_of_the_wrong_size_is_told_so(tmp_path: Path) -> None:
         def select(self, round: Round) -> Cohort:
             return Cohort(round.available)
 
-    with pytest.raises(UsageError, match=r"Greedy\.select returned 12 clients instead of 3 in round 1"):
+    with pytest.raises(UsageError, match=r"Greedy\.select returned 12 clients instead of 3 in round 1; use round\.k"):
         fedcohort.run(small(), selector=Greedy(), runs=tmp_path)
 
 

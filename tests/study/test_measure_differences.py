@@ -13,9 +13,10 @@ import fedcohort
 from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
+from fedcohort.experiment.given_objects import Given
 from fedcohort.report import terminal
 from fedcohort.report.notes.comparison_notes import about_intervals
-from fedcohort.study.measure_differences import MEASURES
+from fedcohort.study.measure_differences import MEASURES, check_measures
 from fedcohort.study.verdicts import difference_columns
 from tests.experiments import small
 
@@ -93,6 +94,21 @@ def test_every_measure_is_the_column_of_the_table(compared: fedcohort.Comparison
     np.testing.assert_allclose(own["mean"].to_numpy(), column.to_numpy(), rtol=1e-12)
     first = own["mean"].iloc[0]
     np.testing.assert_allclose(own["difference"].to_numpy(), own["mean"].to_numpy() - first, atol=1e-9 * abs(first))
+
+
+def test_the_mean_over_classes_by_hand(compared: fedcohort.Comparison) -> None:
+    """Rare classes count as much as large ones: the mean over seeds of the mean of the last accuracies of the classes."""
+    for row, found in zip(compared.rows, compared.differences("macro_accuracy")["mean"], strict=True):
+        last = [row.runs[seed].rounds["class_accuracy"].iloc[-1] for seed in range(SEEDS)]
+        assert found == pytest.approx(np.mean([np.nanmean(classes) for classes in last]))
+
+
+def test_numbers_have_no_mean_over_classes() -> None:
+    regression = small(data={"name": "diabetes"}, training={"loss": "mse"}, variants=ROWS)
+    with pytest.raises(
+        UsageError, match=r"^measure = 'macro_accuracy': labels are numbers, which have no classes; use"
+    ):
+        check_measures(["macro_accuracy"], regression, Given())
 
 
 def test_a_target_that_a_seed_misses_gives_no_result(folder: Path, experiment: fedcohort.Experiment) -> None:

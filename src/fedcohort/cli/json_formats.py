@@ -77,6 +77,7 @@ point: text - The point of a sweep in words; empty without a sweep.
 reference: text - Label of the row that it is compared with.
 accuracy: number? - Test accuracy after the last round, mean over seeds; fractions, or R² for numeric labels.
 accuracy_sd: number? - Its standard deviation over seeds.
+macro_accuracy: number? - Mean of the test accuracy over classes.
 best_accuracy: number? - The highest test accuracy of all rounds.
 early_stop_accuracy: number? - Test accuracy in the best round by validation before early stopping (`measures.patience`).
 local_accuracy: number? - Training accuracy of the clients that trained last.
@@ -117,6 +118,7 @@ seed: integer - Seed of the run.
 path: text - Its directory.
 rounds: integer - Number of rounds played.
 accuracy: number? - Test accuracy after the last round.
+macro_accuracy: number? - Its mean over classes.
 best_accuracy: number? - The highest test accuracy of all rounds.
 early_stop_accuracy: number? - Test accuracy in the best round by validation before early stopping (`measures.patience`).
 local_accuracy: number? - Training accuracy of the clients that trained last.

@@ -21,7 +21,7 @@ RESERVED = frozenset({
     "accuracy", "accuracy_sd", "admitted", "algorithm", "available", "best_accuracy", "bytes", "bytes_to_target",
     "class_accuracy", "client_accuracy", "client_accuracy_sd", "client_passes",
     "corrected_high", "corrected_low", "difference", "difference_high", "difference_low",
-    "diverged", "early_stop_accuracy", "jain", "jain_random", "label", "local_accuracy", "note", "p_holm", "p_value",
+    "diverged", "early_stop_accuracy", "jain", "jain_random", "label", "local_accuracy", "macro_accuracy", "note", "p_holm", "p_value",
     "paired_seeds", "path", "personal_accuracy", "personal_gain",
     "point", "reached", "reference", "round", "round_time", "rounds", "rounds_to_target", "seed", "seeds",
     "selected", "selection", "simulated_time", "steps", "target_accuracy", "test_accuracy", "test_loss", "time_to_target",

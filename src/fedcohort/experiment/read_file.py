@@ -49,7 +49,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         text = _text(file)
         values = parsed(text, str(file))
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: not valid TOML: {error}{_about_quotes(text, str(error))}") from None
+        raise UsageError(f"{file}: not valid TOML: {error}{_about_line(text, str(error))}") from None
     check_values(values, str(file))
     if not recorded:
         if not trust and in_run_directory(file):
@@ -110,12 +110,20 @@ def _text(file: Path) -> str:
         raise UsageError(f"{file}: cannot be read: {reason}") from None
 
 
-def _about_quotes(text: str, message: str) -> str:
-    """What helps if the line of an error has the quotes of a word processor, which TOML does not know; "" if it has none."""
+def _about_line(text: str, message: str) -> str:
+    """What helps if the line of an error has the quotes of a word processor, or a text without any; empty if it has neither."""
     place = re.search(r"at line (\d+),", message)
     line = text.split("\n")[int(place[1]) - 1] if place else ""
     curly = re.search("[“”„‟‘’‚]", line)
-    return f'; the line has a curly quote ({curly[0]}), and TOML needs straight ones (")' if curly else ""
+    if curly:
+        return f'; the line has a curly quote ({curly[0]}), and TOML needs straight ones (")'
+    bare = (
+        re.fullmatch(r"[^#\"']*=\s*([^\W\d][\w./:+-]*)\s*(#.*)?", line) if message.startswith("Invalid value") else None
+    )
+    if bare is None:
+        return ""
+    flag = bare[1].lower()
+    return f"; write {flag}" if flag in ("true", "false") else f'; a text needs quotes: "{bare[1]}"'
 
 
 def _anchor(

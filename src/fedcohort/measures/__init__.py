@@ -12,6 +12,7 @@ from fedcohort.measures.accuracy import (
     early_stop,
     final_accuracy,
     macro_accuracy,
+    mean_over_classes,
     over_clients,
     overall_accuracy,
     worst_accuracy,
@@ -42,9 +43,10 @@ from fedcohort.measures.stability import forgetting, largest_drop, tail_sd
 from fedcohort.measures.uniform_chance import JainReference, binomial, jain_random, participation_random
 
 __all__ = [
-    "ACCURACY_DIFFERENCES", "AccuracyOverClients", "EarlyStop", "JainReference", "PairedInterval", "Participation", "UniformChance",
-    "accuracy", "best_accuracy", "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy", "final_accuracy",
-    "forgetting", "gini", "hindsight_regret", "holm", "is_cut", "jain", "jain_random", "largest_drop", "macro_accuracy", "mean_sd",
-    "over_clients", "overall_accuracy", "paired_interval", "paired_p_value", "participation", "participation_random", "regret",
-    "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "uniform_chance", "worst_accuracy",
+    "ACCURACY_DIFFERENCES", "AccuracyOverClients", "EarlyStop", "JainReference", "PairedInterval", "Participation",
+    "UniformChance", "accuracy", "best_accuracy", "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy",
+    "final_accuracy", "forgetting", "gini", "hindsight_regret", "holm", "is_cut", "jain", "jain_random", "largest_drop",
+    "macro_accuracy", "mean_over_classes", "mean_sd", "over_clients", "overall_accuracy", "paired_interval", "paired_p_value",
+    "participation", "participation_random", "regret", "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to",
+    "uniform_chance", "worst_accuracy",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ __all__ = [
     "early_stop",
     "final_accuracy",
     "macro_accuracy",
+    "mean_over_classes",
     "over_clients",
     "overall_accuracy",
     "worst_accuracy",
@@ -48,9 +49,13 @@ def overall_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
 
 def macro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
     """Mean of acc_c over the classes with samples; NaN if there are none."""
-    shares = accuracy(correct, total)
-    defined = shares[~np.isnan(shares)]
-    return float(defined.mean()) if defined.size else math.nan
+    return mean_over_classes(accuracy(correct, total))
+
+
+def mean_over_classes(class_accuracy: ArrayLike) -> float:
+    """Mean of the accuracies of the classes that are known; NaN if there are none."""
+    values = np.asarray(class_accuracy, np.float64)
+    return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
 
 
 def best_accuracy(series: ArrayLike) -> float:

@@ -14,6 +14,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.formatted_values import counted
 from fedcohort.core.words.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.racing.costs import COSTS, MAY_BE_NONE, amount, cost_of, relative, score_of, spent
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured
@@ -23,6 +24,7 @@ __all__ = ["Objective", "objectives"]
 ACCURACIES = {
     "accuracy": "test accuracy",
     "validation_accuracy": "validation accuracy",
+    "macro_accuracy": "mean test accuracy over classes",
     "worst_accuracy": "accuracy of the worst-served 10% of clients",
 }
 """Objectives that are accuracies, and their names in sentences."""
@@ -237,6 +239,11 @@ class Objective:
                 f"measures.clients_every = 0: the objective 'worst_accuracy' needs the accuracy of all clients in row {label!r}; "
                 "use 1, or the number of rounds"
             )
+        if self.measure == "macro_accuracy" and label_kind(experiment.training) == "numbers":
+            raise UsageError(
+                f"objective = 'macro_accuracy': the labels in row {label!r} are numbers, which have no classes; use 'accuracy', "
+                "which is R²"
+            )
         every = experiment.measures.evaluate_every
         if self.limit == "rounds" and not self.is_cost and self.value < min(every, experiment.rounds):
             raise UsageError(
@@ -312,6 +319,9 @@ def _margin(margin: object, objective: Objective) -> float:
 
 def _accuracies(measured: Measured, measure: str) -> tuple[Indices, Values]:
     """The rounds in which an accuracy was measured, and its values."""
+    if measure == "macro_accuracy":
+        by_class = measured.rounds["class_accuracy"]
+        return by_class.index.to_numpy(np.int64), np.array([measures.mean_over_classes(row) for row in by_class])
     if measure != "worst_accuracy":
         column = "test_accuracy" if measure == "accuracy" else "validation_accuracy"
         return measured.rounds.index.to_numpy(np.int64), measured.series(column)

@@ -131,8 +131,11 @@ def _check_clients(cohort: Cohort, round: Round, variable_size: bool, where: str
             raise UsageError(f"{where} returned clients that are not available in round {round.t}")
     wanted = min(round.k, len(round.available))
     if not variable_size and cohort.multiplicity is None and len(clients) != wanted:
+        cure = (
+            "set variable_size = True in the class if it may select fewer" if len(clients) < wanted else "use round.k"
+        )
         raise UsageError(
-            f"{where} returned {len(clients)} client{'s' * (len(clients) != 1)} instead of {wanted} in round {round.t}"
+            f"{where} returned {len(clients)} client{'s' * (len(clients) != 1)} instead of {wanted} in round {round.t}; {cure}"
         )
 
 

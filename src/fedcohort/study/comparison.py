@@ -174,7 +174,7 @@ class Comparison:
         * For each own measure (``measures.extra``), a column with its name, and one with ``_sd`` added: mean and standard deviation
           over the seeds of its value in the last evaluated round. They are the last columns.
         * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``,
-          ``client_accuracy``, ``worst_client_accuracy``, ``client_accuracy_sd``,
+          ``macro_accuracy``, ``client_accuracy``, ``worst_client_accuracy``, ``client_accuracy_sd``,
           ``personal_accuracy``, ``worst_personal_accuracy``, ``personal_gain``: see :class:`Result`.
         """
         import pandas as pd

@@ -82,6 +82,9 @@ class Measure:
 ACCURACY = Measure("accuracy", "test accuracy")
 """The measure that tables and charts of comparisons show differences of."""
 
+MACRO = Measure("macro_accuracy", "mean test accuracy over classes")
+"""A model that predicts the largest class for every sample has 1/K in it, however large that class is."""
+
 _VALIDATION, _CLIENTS, _PERSONAL = "data.validation", "measures.clients_every", "measures.personal_epochs"
 
 _EXAMPLES = {_VALIDATION: 0.1, _CLIENTS: 1, _PERSONAL: 1}
@@ -91,6 +94,7 @@ MEASURES = {
     measure.name: measure
     for measure in (
         ACCURACY,
+        MACRO,
         Measure("early_stop_accuracy", "test accuracy with early stopping", setting=_VALIDATION),
         Measure("client_accuracy", "mean accuracy over clients", setting=_CLIENTS),
         Measure(
@@ -158,6 +162,10 @@ def check_measures(names: Iterable[str], experiment: Experiment, given: Given) -
     own += [_ERROR.name] * any(label_kind(row.training) == "numbers" for row in rows)
     for name in names:
         measure = measure_of(name, own)
+        if measure is MACRO and all(label_kind(row.training) == "numbers" for row in rows):
+            raise UsageError(
+                f"measure = {name!r}: labels are numbers, which have no classes; use 'accuracy', which is R²"
+            )
         section, _, key = measure.setting.partition(".")
         is_set = not section or any(getattr(getattr(row, section), key) for row in rows)
         if not is_set and not (measure.setting == _CLIENTS and any(_tests_clients(row, given) for row in rows)):

@@ -23,6 +23,7 @@ class Result:
         path: run directory.
         rounds: number of rounds played.
         accuracy: accuracy after the last round.
+        macro_accuracy: its mean over classes; NaN if it was not recorded, and for numeric labels.
         best_accuracy: the highest accuracy of all rounds.
         early_stop_accuracy: accuracy in the round with the best validation accuracy before early stopping (``measures.patience``)
             would have ended the run.
@@ -53,6 +54,7 @@ class Result:
     path: Path
     rounds: int
     accuracy: float
+    macro_accuracy: float
     best_accuracy: float
     early_stop_accuracy: float
     local_accuracy: float
@@ -103,6 +105,7 @@ def result_of(measured: Measured) -> Result:
         path=measured.run.path,
         rounds=measured.num_rounds,
         accuracy=measured.accuracy,
+        macro_accuracy=measures.mean_over_classes(measured.class_accuracy),
         best_accuracy=measured.best_accuracy,
         early_stop_accuracy=measured.early_stop_accuracy,
         local_accuracy=measured.local_accuracy,

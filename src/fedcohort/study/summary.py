@@ -219,7 +219,7 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
     return Summary(
         rounds=measured.num_rounds,
         accuracy=measured.accuracy,
-        macro_accuracy=float(np.nanmean(final)) if np.isfinite(final).any() else math.nan,
+        macro_accuracy=measures.mean_over_classes(final),
         class_accuracy=final.tolist(),
         best_accuracy=measured.best_accuracy,
         early_stop_accuracy=measured.early_stop_accuracy,

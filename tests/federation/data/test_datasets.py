@@ -586,6 +586,14 @@ def test_a_folder_without_images(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         load(str(tmp_path / "set"))
     (tmp_path / "set" / "train.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(UsageError, match=r"no images but a table \(train\.csv\), .*; give the path of one table"):
+        load(str(tmp_path / "set"))
+    (tmp_path / "set" / "an empty one.csv").touch()
+    with pytest.raises(UsageError, match=r"tables \(an empty one\.csv, …\), .*a function .* that joins several"):
+        load(str(tmp_path / "set"))
+    (tmp_path / "set" / "train.csv").unlink()
+    (tmp_path / "set" / "an empty one.csv").unlink()
+    (tmp_path / "set" / "train.jsonl").write_text('{"x": 1, "y": 2}\n')
     several = r"no columns of type Image.*x \(int64\), y \(int64\).*put tables into one file .* or name a function"
     with pytest.raises(UsageError, match=several):
         load(str(tmp_path / "set"))

@@ -258,9 +258,18 @@ def test_a_table_with_texts_and_dates_names_both_types(tmp_path):
     )
     frame.to_parquet(tmp_path / "table.parquet")
     with pytest.raises(
-        UsageError, match=r"columns 'sex', 'admitted' have no numbers but \w+ and datetime64\[\w+\]; encode them"
+        UsageError, match=r"columns 'sex', 'admitted' have no numbers but \w+ and datetime64\[\w+\]; encode texts"
     ):
         load("table.parquet")
+
+
+@pytest.mark.parametrize("text", ["2024-01-31 07:00", "31.01.2024", "1/31/24"])
+def test_dates_are_not_to_become_a_column_each(tmp_path, text):
+    (tmp_path / "table.csv").write_text(f"day,age,label\n{text},3,x\n{text},4,y\n")
+    with pytest.raises(
+        UsageError, match=r"column 'day' has no numbers .*; a date becomes a number of days with pandas"
+    ):
+        load("table.csv")
 
 
 def test_the_message_about_many_columns_is_not_cut_in_the_middle(tmp_path):
@@ -274,8 +283,8 @@ def test_the_message_about_many_columns_is_not_cut_in_the_middle(tmp_path):
     with pytest.raises(UsageError) as error:
         load(str(folder / "table_of_all_patients.parquet"))
     assert re.search(
-        r": columns 'day', 'smoker', .* have no numbers but datetime64\[\w+\] and \w+; encode them \(pandas\.get_dummies\), or "
-        r"leave them out with data\.feature_columns; if one is that of the clients: data\.client_column$",
+        r": columns 'day', .* have no numbers but datetime64\[\w+\] and \w+; encode texts \(pandas\.get_dummies\) and dates "
+        r"\(in days\), or leave them out with data\.feature_columns; if one is that of the clients: data\.client_column$",
         str(error.value),
     )
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -22,6 +22,8 @@ MAX_SAMPLES = 100_000_000
 """Maximum number of rows of a Parquet file; far more than any image data set has."""
 CARDS = ("README.md", ".huggingface.yaml")
 """Files that can tell the library which files are data."""
+TABLES = (".csv", ".tsv")
+"""Files that never have images."""
 
 
 def check_folder(folder: Path, where: str) -> None:
@@ -43,6 +45,11 @@ def check_folder(folder: Path, where: str) -> None:
     if (folder / f"{folder.name}.py").is_file():
         raise UsageError(
             f"{where}: has the loading script '{brief(folder.name)}.py'; scripts of data sets are never run: give it Parquet files"
+        )
+    if tables := _only_tables(folder, files):
+        raise UsageError(
+            f"{where}: has no images but {tables}, and folders are for images; give the path of one table (.csv), or a function "
+            "('my.py:load') that joins several, such as by pandas.concat"
         )
     for file in files:
         problem = ""
@@ -86,6 +93,15 @@ def files_in(folder: Path, where: str) -> list[tuple[Path, os.stat_result]]:
             elif not file.name.startswith("."):  # hidden files are no data
                 refuse_odd(file, "is a link to nothing, a pipe or a device; replace it with the file, or remove it")
     return sorted(files, key=lambda found: found[0])
+
+
+def _only_tables(folder: Path, files: Iterable[Path]) -> str:
+    """The tables of a folder that has no other data, in words; empty if it has others."""
+    data = [file for file in files if file.name not in CARDS and not file.name.startswith(".")]
+    if not data or not all(file.suffix.lower() in TABLES for file in data):
+        return ""
+    first = brief(data[0].relative_to(folder), 40)
+    return f"tables ({first}, …)" if len(data) > 1 else f"a table ({first})"
 
 
 def _state(file: Path, refuse: Callable[[OSError], NoReturn]) -> os.stat_result | None:
