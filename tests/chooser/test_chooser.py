@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -530,6 +531,34 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         Chooser(Uniform(), CENSUS).restore(tmp_path / "state")
     with pytest.raises(UsageError, match=r"none: cannot be restored \(No such file or directory\)$"):
         Chooser(Uniform(), CENSUS).restore(tmp_path / "none")
+
+
+def test_two_servers_that_save_to_one_file_are_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "state"
+    first, second, third = (Chooser(Uniform(), CENSUS) for _ in range(3))
+    play(first, 2)
+    first.save(file)
+    second.restore(file)
+    play(second, 1)
+    second.save(file)
+    refuses("another chooser has saved its state there since this one saved or restored it", first.save, file)
+    first.save(tmp_path / "a file of its own")
+    third.save(file)  # also by a server that restores nothing
+    refuses("end one of the two servers, or give each a file of its own", second.save, file)
+    second.restore(file)
+    second.save(file)
+    file.unlink()
+    second.save(file)
+
+
+def test_what_a_killed_save_has_left_is_removed(tmp_path: Path) -> None:
+    names = [".state.12-34.0", ".state.56-78.0", ".state.bak", ".other.12-34.0"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+        os.utime(tmp_path / name, (time.time() - 7200,) * 2)
+    os.utime(tmp_path / names[1])  # perhaps another process is writing it
+    Chooser(Uniform(), CENSUS).save(tmp_path / "state")
+    assert {path.name for path in tmp_path.iterdir()} == {"state", *names[1:]}
 
 
 def test_a_state_with_a_changed_byte_is_refused(tmp_path: Path) -> None:

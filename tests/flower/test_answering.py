@@ -117,6 +117,17 @@ def test_an_app_answers_once() -> None:
         answers(app, num_samples=2)
 
 
+def test_a_client_says_when_the_server_speaks_another_version(caplog: pytest.LogCaptureFixture) -> None:
+    where = grid()
+    message = hello_message(where.nodes[0])
+    message.content = RecordDict({KEY: ConfigRecord({"version": 2, "asks": "other words"})})
+    where.push_messages([message])
+    [reply] = where.pull_messages(["message-1"])
+    assert not reply.has_error()
+    line = "the server speaks version 2 of FedCohort's messages, this client version 1; install the same version of FedCohort on both"
+    assert caplog.messages == [line]
+
+
 def introduced(**changed: Any) -> Message:
     """An introduction with other values in its ConfigRecord."""
     reply = introduction_reply(Introduction("a", 1), hello_message(7))

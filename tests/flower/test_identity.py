@@ -1,5 +1,6 @@
 """Which node is which client: names, keys if nodes authenticate themselves, and introductions that are lost or refused."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,6 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 
 import fedcohort
 from fedcohort.flower import Selecting, answers
-from fedcohort.flower.roster import GREETINGS
 from fedcohort.selection import All
 from fedcohort.testing import LoopGrid
 from tests.flower.apps import bare_app, client_of, initial, selecting
@@ -133,8 +133,9 @@ def test_a_client_that_joins_has_the_introduction_of_its_own_node() -> None:
     assert strategy.chooser.census.num_samples.tolist() == [10, 11, 12, 14]
 
 
-@pytest.mark.parametrize("lost", [1, GREETINGS])
-def test_a_node_whose_introduction_was_lost_is_asked_again_but_not_for_ever(lost: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [1, 1000])
+def test_a_node_whose_introduction_was_lost_is_asked_again_and_waited_for_once(lost: int, tmp_path: Path) -> None:
+    """It is asked again when the first round begins, without a wait, so its reply counts in the second."""
     asked = 0
 
     def tamper(position: int, message: Message, reply: Message) -> Message | None:
@@ -144,11 +145,34 @@ def test_a_node_whose_introduction_was_lost_is_asked_again_but_not_for_ever(lost
             return reply if asked > lost else None
         return reply
 
-    where = keyed(["a", "b", "c"], [b""] * 3, tamper=tamper)
+    def seconds(position: int, message: Message) -> float:
+        return 100.0 if message.metadata.message_type == "train" else 1.0
+
+    where = keyed(["a", "b", "c"], [b""] * 3, tamper=tamper, seconds=seconds)
     strategy = played(where, runs=tmp_path, k=2, min_nodes=2, max_nodes=3, rounds=6)
-    assert available(strategy) == ([3] * 6 if lost == 1 else [2] * 6)
-    assert asked == (2 if lost == 1 else GREETINGS)
-    assert "takes no part: it did not introduce itself in time" in notes(strategy)
+    assert available(strategy) == ([2] + [3] * 5 if lost == 1 else [2] * 6)
+    assert asked == (2 if lost == 1 else 3)
+    assert where.clock() == 601.0  # no round waited for the introduction
+    assert notes(strategy).count("takes no part: it did not introduce itself within 0.2 s") == 1
+
+
+def test_nodes_that_connect_while_a_silent_one_is_waited_for_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.flower.federation.LOOK", 0.05)
+    where = keyed(["a", "b", "c", "d"], [b""] * 4, offline={1, 2, 3}, tamper=lambda i, _, reply: reply if i else None)
+    monkeypatch.setattr(LoopGrid, "pull_messages", lambda grid, ids: grid.pull_within(ids, 0.0))
+    where.seconds = lambda _position, _message: 0.0
+    looks = 0
+
+    def nodes() -> list[int]:
+        nonlocal looks
+        looks += 1
+        where.offline = {1, 2, 3} if looks < 2 else set()
+        return LoopGrid.get_node_ids(where)  # type: ignore[return-value]
+
+    monkeypatch.setattr(where, "get_node_ids", nodes)
+    strategy = selecting(where, All(), k=3, min_nodes=3, patience=1.0, clock=time.monotonic)
+    strategy.start(where, initial(), num_rounds=1)
+    assert strategy.clients.roster.names == ["b", "c", "d"]
 
 
 def test_a_node_that_is_started_again_within_a_round_is_asked_again(tmp_path: Path) -> None:

@@ -373,6 +373,31 @@ def test_a_stranger_that_joins_later_takes_no_part() -> None:
     assert strategy.clients.roster.ignored == {1004: "its client 'd' was not there when the run began"}
 
 
+def test_a_second_start_is_a_run_of_its_own(tmp_path: Path) -> None:
+    where = grid(m=6, offline={4, 5})
+    strategy = selecting(where, RoundRobin(), min_nodes=4, k=2, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=3)
+    first = strategy.path
+    assert strategy.clients.roster.names == ["0", "1", "2", "3"]
+    where.offline = {0, 1}
+    strategy.start(where, initial(), num_rounds=3)
+    assert strategy.clients.roster.names == ["2", "3", "4", "5"]
+    assert first is not None
+    assert strategy.path is not None
+    both = [fedcohort.open_run(path) for path in (first, strategy.path)]
+    assert [run.finished for run in both] == [True, True]
+    assert [cohort.tolist() for cohort in both[0].selections] == [cohort.tolist() for cohort in both[1].selections]
+
+
+def test_a_second_start_of_the_strategy_outside_is_a_run_of_its_own(tmp_path: Path) -> None:
+    where = grid(m=4)
+    strategy = selecting(where, UCB(), k=2, runs=tmp_path, rounds=2)
+    outside = DifferentialPrivacyServerSideFixedClipping(strategy, 0.0, 10.0, 2)
+    for _ in range(2):
+        outside.start(where, initial(), num_rounds=2)
+    assert [fedcohort.open_run(path).finished for path in tmp_path.iterdir()] == [True, True]
+
+
 def test_clients_that_are_away_are_not_selected() -> None:
     where = grid()
 

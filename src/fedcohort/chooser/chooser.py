@@ -32,7 +32,7 @@ from fedcohort.chooser.failed_calls import OneCall, restored_on_failure
 from fedcohort.chooser.known_times import KnownTimes, remember
 from fedcohort.chooser.observed_round import ObservedRound
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
-from fedcohort.chooser.saved_state import check_state, read_state, settings_of, write_state
+from fedcohort.chooser.saved_state import StateFile, check_state, settings_of
 from fedcohort.core.arrays import Indices, read_only
 from fedcohort.core.errors import UsageError
 from fedcohort.core.files.paths import as_path
@@ -105,6 +105,7 @@ class Chooser:
         self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
         self._calls = OneCall()
+        self._file = StateFile()
         self._reports = RoundReports(self.selector, census.num_parameters)
         self._let_in: frozenset[int] | None = None  # the clients that the strategy admits in this round
         self.selector.setup(census)
@@ -291,9 +292,9 @@ class Chooser:
         """Write :meth:`state_dict` to a file, in one step; then it survives a power loss. The file holds data only (safetensors).
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: the file cannot be written, or another chooser has written to it since this one saved or restored it.
         """
-        write_state(as_path(path, "path"), self.state_dict())
+        self._file.write(as_path(path, "path"), self.state_dict())
 
     def restore(self, path: str | Path) -> None:
         """Restore the state that :meth:`save` wrote.
@@ -301,7 +302,7 @@ class Chooser:
         Raises:
             UsageError: the file is damaged, or its state belongs to another chooser.
         """
-        self.load_state_dict(read_state(as_path(path, "path")))
+        self.load_state_dict(self._file.read(as_path(path, "path")))
 
     def _one_call(self) -> AbstractContextManager[None]:
         """Refuse calls from ``ask`` or from other threads during a block, in which the strategy and the round may change."""

@@ -1,51 +1,90 @@
 """The state of a chooser: its file, whether it belongs to this chooser, and can be used."""
 
+import glob
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.durable_files import remove_leftovers, replace_file
 from fedcohort.core.files.state_files import CorruptState, load_state, pack
 from fedcohort.core.given_values import as_float
 from fedcohort.selection import Selector
 
-__all__ = ["check_state", "read_state", "settings_of", "write_state"]
+__all__ = ["StateFile", "check_state", "settings_of"]
 
 _HASH = "sha256"
 """Key of the hash of a state in its file."""
+_WRITING = Lock()
+"""Several threads may save the state of a chooser."""
+LEFTOVER_SECONDS = 3600.0
+"""Seconds after which a write that did not end is taken for one whose process was killed."""
 
 
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state to a file, with its hash.
+class StateFile:
+    """The file of a chooser's state. It is noticed if another chooser has saved its state there."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[Path, int, int, int] | None = None  # what was written or read last
+
+    def write(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Write a state to a file, with its hash.
+
+        Raises:
+            UsageError: the file cannot be written, or another chooser has written to it since this one wrote or read it.
+        """
+        with _WRITING:
+            if self._is_of_another(path):
+                raise UsageError(
+                    f"{path}: another chooser has saved its state there since this one saved or restored it; end one of the two "
+                    "servers, or give each a file of its own"
+                )
+            try:
+                replace_file(path, pack({**state, _HASH: _hash(state)}))
+                written = path.stat().st_mtime
+                remove_leftovers(path.parent.glob(f".{glob.escape(path.name[:40])}.*"), written - LEFTOVER_SECONDS)
+                self._seen = _stamp(path)
+            except OSError as error:
+                raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Read what :meth:`write` wrote. Files of earlier versions have no hash.
+
+        Raises:
+            UsageError: the file cannot be read, or is damaged.
+        """
+        try:
+            seen = _stamp(path)
+            state = load_state(path)
+            saved = state.pop(_HASH, None)
+            if saved is not None and saved != _hash(state):
+                raise CorruptState("it is damaged: its content is not what was saved")
+        except (OSError, CorruptState) as error:
+            raise UsageError(f"{path}: cannot be restored ({getattr(error, 'strerror', None) or error})") from None
+        self._seen = seen
+        return state
+
+    def _is_of_another(self, path: Path) -> bool:
+        with suppress(OSError):  # there is no file
+            now = _stamp(path)
+            return self._seen is not None and now[0] == self._seen[0] and now != self._seen
+        return False
+
+
+def _stamp(path: Path) -> tuple[Path, int, int, int]:
+    """A file, and numbers that differ for every content that is written to it.
 
     Raises:
-        UsageError: the file cannot be written.
+        OSError: there is no such file.
     """
-    try:
-        replace_file(path, pack({**state, _HASH: _hash(state)}))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """Read what :func:`write_state` wrote. Files of earlier versions have no hash.
-
-    Raises:
-        UsageError: the file cannot be read, or is damaged.
-    """
-    try:
-        state = load_state(path)
-        saved = state.pop(_HASH, None)
-        if saved is not None and saved != _hash(state):
-            raise CorruptState("it is damaged: its content is not what was saved")
-    except (OSError, CorruptState) as error:
-        raise UsageError(f"{path}: cannot be restored ({getattr(error, 'strerror', None) or error})") from None
-    return state
+    found = path.stat()
+    return path.resolve(), found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _hash(state: Mapping[str, Any]) -> str:

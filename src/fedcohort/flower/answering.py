@@ -1,6 +1,7 @@
 """What a client is willing to answer: FedCohort's questions, added to a Flower ClientApp."""
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from fedcohort.flower.wire import (
     ACTION,
     INSTRUCTIONS,
     KEY,
+    VERSION,
     Introduction,
     introduction_reply,
     numbers_reply,
@@ -23,6 +25,8 @@ from fedcohort.flower.wire import (
 from fedcohort.selection import QUESTIONS, Question
 
 __all__ = ["Asked", "answers", "keyword_of"]
+
+log = logging.getLogger("fedcohort")
 
 Answer = Callable[["Asked"], "float | Sequence[float]"]
 OfContext = Callable[[Context], Any]
@@ -98,6 +102,13 @@ def answers(
         """Introduce this client, or answer a question."""
         said = message.content[KEY]
         assert isinstance(said, Mapping)
+        if said.get("version") != VERSION:
+            reason = (
+                f"the server speaks version {said.get('version')!r} of FedCohort's messages, this client version {VERSION}; install "
+                "the same version of FedCohort on both"
+            )
+            log.warning("%s", reason)
+            return refusal_reply(reason, message)
         if said["question"]:
             return _answer(functions, message, context, json.loads(str(said["question"])), int(str(said["round"])))
         counts = _of(histogram, context)

@@ -16,7 +16,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.flower.answer_notes import first_notes, unanswered
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.rehearsal import Requirements, refusals
-from fedcohort.flower.roster import Roster, failure_of, introduced, looks
+from fedcohort.flower.roster import LOOK, Roster, failure_of, introduced, looks
+from fedcohort.flower.stored_rows import rows_of, stored
 from fedcohort.flower.wire import Introduction, MalformedReply, ask_message, numbers_of
 from fedcohort.selection import Census, Question
 
@@ -45,25 +46,35 @@ class FlowerClients:
         self.roster = Roster(clock, authenticated=authenticated)
         self._clock = clock
 
+    def begin(self) -> None:
+        """Forget the clients of an earlier run: those that are connected when a run begins are its clients."""
+        seats, self.notes = self.roster.seats, []
+        self.roster = Roster(self._clock, authenticated=self.authenticated)
+        self.roster.seats = seats
+
     def gather(self, grid: Grid, at_least: int) -> None:
-        """Wait until this many clients are connected and have introduced themselves.
+        """Wait until this many clients are connected and have introduced themselves, and for further nodes that are connected.
 
         Raises:
             UsageError: there are fewer after the patience.
         """
         told = False
         for _ in looks(self.patience):
-            notes = self.roster.meet(grid, self.patience)
+            notes = self.roster.meet(grid, self.patience, LOOK)
             self.notes += notes
-            if self.roster.connected >= at_least:
+            if self.roster.connected >= at_least and not self.roster.waits:
                 return
             if notes or not told:
                 told = True
+                about = (notes or self.roster.silent())[:3]
                 log.warning(
                     "%d of min_nodes = %d clients have introduced themselves; waiting up to %g s (patience)%s",
-                    self.roster.connected, at_least, self.patience, "".join(f"; {note}" for note in notes[:3]),
+                    self.roster.connected, at_least, self.patience, "".join(f"; {note}" for note in about),
                 )  # fmt: skip
-        why = f" ({'; '.join(list(dict.fromkeys(self.notes))[:3])})" if self.notes else ""
+        if self.roster.connected >= at_least:
+            return
+        notes = [*dict.fromkeys(self.notes), *self.roster.silent()]
+        why = f" ({'; '.join(notes[:3])})" if notes else ""
         raise UsageError(
             f"min_nodes = {at_least}: only {introduced(self.roster.connected)} within {self.patience:g} s{why}"
         )
@@ -173,11 +184,13 @@ class FlowerClients:
         return {
             "keys": dict(self.roster.keys),
             "names": list(self.roster.names),
-            "known": [
-                {**vars(client), "histogram": list(client.histogram)}
-                | {name: sorted(getattr(client, name)) for name in ("answers", "reports", "follows")}
-                for client in self.roster.all_known()
-            ],
+            "known": stored(
+                [
+                    {**vars(client), "histogram": list(client.histogram)}
+                    | {name: sorted(getattr(client, name)) for name in ("answers", "reports", "follows")}
+                    for client in self.roster.all_known()
+                ]
+            ),
         }
 
     def expect(self, state: dict[str, Any]) -> None:
@@ -192,6 +205,6 @@ class FlowerClients:
                 values["name"], values["num_samples"], tuple(values["histogram"]),
                 *(frozenset(values[name]) for name in ("answers", "reports", "follows")),
             )
-            for values in state["known"]
+            for values in rows_of(state["known"])
         ]  # fmt: skip
         self.roster.restore(state["names"], {client.name: client for client in known})

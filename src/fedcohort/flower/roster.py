@@ -8,6 +8,7 @@ therefore count only if the user says that nodes authenticate themselves.
 """
 
 import hashlib
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -20,10 +21,20 @@ from flwr.serverapp import Grid
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.words.formatted_values import counted
-from fedcohort.flower.exchange import exchange
+from fedcohort.flower.greetings import UNREACHABLE, Greetings
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
-__all__ = ["Roster", "Starts", "connected_nodes", "failure_of", "introduced", "looks", "name_order", "still_ignored"]
+__all__ = [
+    "LOOK",
+    "Roster",
+    "Starts",
+    "connected_nodes",
+    "failure_of",
+    "introduced",
+    "looks",
+    "name_order",
+    "still_ignored",
+]
 
 _CAUSES = {
     1: "its ClientApp cannot be loaded",
@@ -36,16 +47,14 @@ _CAUSES = {
     8: "its ClientApp crashed",
 }
 """What the codes of Flower's errors mean."""
-_UNREACHABLE = (3, 4, 5)
-"""The codes that say that a node was not reached; it may be reached later."""
 _RAISED = re.compile("<class '(?P<kind>[^']*)'>:<'(?P<text>.*)'>", re.DOTALL)
 """How Flower writes an exception: ``<class 'ValueError'>:<'no data'>``."""
 _IN_SIMULATION = "Exception ClientAppException occurred. Message: "
 """What precedes the text of an exception of a ClientApp in Flower's simulation runtime, which does not say its kind."""
 PAUSE = 0.5
 """Longest time between two looks for nodes, in seconds."""
-GREETINGS = 3
-"""Number of times that a node is asked to introduce its client, if it does not reply in time."""
+LOOK = 2.0
+"""Longest wait for introductions, in seconds, after which the server looks for further nodes before a run."""
 
 
 def failure_of(message: Message) -> str:
@@ -87,45 +96,49 @@ class Roster:
         self._clock, self._authenticated = clock, authenticated
         self._node_of: dict[str, int] = {}
         self._starts = Starts()
-        self._greetings: dict[int, int] = {}  # by node that has not replied yet
+        self._greetings = Greetings()
         self._rivals: dict[int, frozenset[int]] = {}  # by ignored node: the nodes that claim the same name
 
-    def meet(self, grid: Grid, patience: float) -> list[str]:
-        """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
+    def meet(self, grid: Grid, patience: float, seconds: float = math.inf) -> list[str]:
+        """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part.
+
+        Args:
+            grid: carries the messages.
+            patience: seconds to wait for each node, once.
+            seconds: of real time, after which the wait is interrupted; the next call goes on with it.
+        """
         nodes = set(grid.get_node_ids())
         lasting = nodes - self._starts.again(connected_nodes(grid))
         self._node_of = {name: node for name, node in self._node_of.items() if node in lasting}
         self.ignored = still_ignored(self.ignored, self._rivals, lasting)
+        self._greetings.keep(lasting)
         new = sorted(nodes - set(self._node_of.values()) - set(self.ignored))
         if not new:
             return []
         keys = _public_keys(grid) if self._authenticated else {}
-        messages = [hello_message(node) for node in new]
-        done = exchange(grid, messages, patience, self._clock)
-        replies = done.first()
+        done = self._greetings.exchange(grid, new, hello_message, patience, self._clock, seconds)
         claims: dict[str, dict[int, Introduction]] = {}
-        notes = []
-        for node, message_id in zip(new, done.ids, strict=True):
-            reply = replies.get(message_id)
+        notes = [f"node {node} takes no part: {why}" for node, why in sorted(done.failed.items())]
+        for node, [reply, *_] in sorted(done.replies.items()):
             try:
                 introduction = self._introduced(reply, keys.get(node, ""))
                 claims.setdefault(introduction.name, {})[node] = introduction
             except MalformedReply as reason:
                 notes.append(self._ignore(node, str(reason)))
-                if self._is_asked_again(node, reply):
-                    del self.ignored[node]
+                if reply.has_error() and reply.error.code in UNREACHABLE:
+                    del self.ignored[node]  # it is asked again
         return notes + self._settle(claims, keys)
 
-    def _is_asked_again(self, node: int, reply: Message | None) -> bool:
-        """Whether a node that did not introduce its client is asked again: it was not reached, or a message was lost."""
-        if reply is not None:
-            return reply.has_error() and reply.error.code in _UNREACHABLE
-        self._greetings[node] = self._greetings.get(node, 0) + 1
-        return self._greetings[node] < GREETINGS
+    @property
+    def waits(self) -> bool:
+        """Whether nodes that have not introduced their clients are still waited for."""
+        return self._greetings.waits(self._clock())
 
-    def _introduced(self, reply: Message | None, key: str) -> Introduction:
-        if reply is None:
-            raise MalformedReply("it did not introduce itself in time")
+    def silent(self) -> list[str]:
+        """Notes about nodes that have not introduced their clients."""
+        return [f"node {node} has not introduced itself yet" for node in self._greetings.silent]
+
+    def _introduced(self, reply: Message, key: str) -> Introduction:
         if reply.has_error():
             raise MalformedReply(f"{failure_of(reply)} (does its ClientApp call fedcohort.flower.answers?)")
         introduction = introduction_of(reply)
@@ -248,7 +261,8 @@ def still_ignored(
         rivals: the nodes that claimed the same client, by ignored node; nodes that are asked again are removed.
         nodes: the nodes that are connected, and were not started again.
     """
-    kept = {node: why for node, why in ignored.items() if node in nodes and rivals.get(node, frozenset()) <= set(nodes)}
+    there = set(nodes)
+    kept = {node: why for node, why in ignored.items() if node in there and rivals.get(node, frozenset()) <= there}
     for node in set(rivals) - set(kept):
         del rivals[node]
     return kept

@@ -177,6 +177,7 @@ class Selecting(Strategy):
                 self._record.finish(as_state(result.arrays))
         finally:
             self.close()
+            self._grid, self._evaluates = None, False
         return _shifted(result, played)
 
     def summary(self) -> None:
@@ -187,7 +188,7 @@ class Selecting(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Select the clients of the round, and let the inner strategy write the messages to them."""
-        if self.chooser is None:
+        if self.chooser is None or self._played + server_round <= self.chooser.t:  # another strategy begins a run
             arrays = self._begin(grid, arrays)
         chooser, t = self._known(), self._played + server_round
         self._commit(None)
@@ -264,6 +265,7 @@ class Selecting(Strategy):
         """Meet the clients, check that the strategy can run with them, and open the record; returns the arrays to begin with."""
         saved, self._played, self._begun = None, 0, inner_numbers(self.strategy)
         self._round = self._pending = None  # of an earlier start that ended with an error
+        self.clients.begin()
         if unknown := sorted((self.trainable or frozenset()) - set(arrays)):
             raise UsageError(
                 f"trainable = {shown(unknown)}: the model has no such arrays; {nearest(unknown[0], arrays)}"

@@ -122,7 +122,8 @@ def introduction_of(message: Message) -> Introduction:
     record = _config(message)
     if record.get("version") != VERSION:
         raise MalformedReply(
-            f"it speaks version {record.get('version')!r} of FedCohort's messages, the server version {VERSION}"
+            f"it speaks version {record.get('version')!r} of FedCohort's messages, the server version {VERSION}; install the same "
+            "version of FedCohort on both"
         )
     text = record.get("introduction")
     if not isinstance(text, str) or len(text) > LONGEST:

@@ -1,7 +1,7 @@
 """The engine over Flower's Grid fulfills the contract of engines, and a reply that cannot be used is a failed client."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -582,6 +582,41 @@ def test_a_message_that_cannot_be_sent_is_an_unreachable_client(monkeypatch: pyt
     monkeypatch.setattr(LoopGrid, "push_messages", lambda self, messages: [*push(self, list(messages)[:1]), None])
     failures = [update.failure for update in updates(engine).values()]
     assert failures == [None, None, *["unreachable: the message could not be sent"] * 2]
+
+
+def test_requests_are_sent_in_batches_and_a_batch_that_is_too_large_costs_only_its_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server whose messages have a large model would otherwise hold one for each client in memory."""
+    engine, sizes, push = engine_on(grid()), list[int](), LoopGrid.push_messages
+
+    def pushed(self: LoopGrid, messages: Iterable[Message]) -> Iterable[str]:
+        sizes.append(len(list(messages)))
+        return [] if len(sizes) == 2 else push(self, messages)
+
+    monkeypatch.setattr(LoopGrid, "push_messages", pushed)
+    monkeypatch.setattr("fedcohort.flower.deployed.grid_link.BATCH_BYTES", 1)
+    failures = [update.failure for update in updates(engine).values()]
+    assert sizes == [1] * SITES
+    assert failures == [None, None, *["unreachable: the message could not be sent"] * 2]
+    answers = engine.answer(engine.initial_model(), 1, LocalLoss(), CLIENTS)
+    assert sizes == [1] * (2 * SITES)
+    assert np.isfinite(answers).all()
+
+
+def test_a_reply_without_the_seconds_of_its_site_has_no_time_of_an_earlier_round() -> None:
+    silent = changed(lambda words: words.pop("seconds"))
+
+    def tampered(_: int, message: Message, reply: Message) -> Any:
+        return silent(message, reply) if is_training(message) and words_of(message)["round"] == 2 else reply
+
+    pace = 1.0
+    engine = engine_on(grid(grid_settings={"tamper": tampered, "seconds": lambda *_: pace}))
+    updates(engine)
+    assert {round(sum(engine.times[client]), 9) for client in CLIENTS.tolist()} == {1.0}
+    pace = 7.0
+    updates(engine, 2)
+    assert {engine.times[client] for client in CLIENTS.tolist()} == {(7.0, 0.0)}
 
 
 def test_memories_stay_at_the_sites_and_a_lost_one_is_said_to_be_lost() -> None:

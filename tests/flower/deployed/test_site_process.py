@@ -41,6 +41,7 @@ from fedcohort.flower.sites.serve import (
     serve_site,
     supernode_command,
 )
+from fedcohort.flower.sites.site import Site
 from fedcohort.flower.sites.site_file import SiteFile, SuperLink, installed_plugins, open_site, read_site_file
 from tests.docs.pages import ROOT, blocks
 
@@ -262,6 +263,31 @@ def test_two_processes_cannot_spend_the_same_budget(tmp_path: Path) -> None:
         serve_site(path, insecure=True)
     with alone(tmp_path / "state"):
         pass
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of files")
+def test_only_the_owner_can_read_what_a_site_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, left = owner(tmp_path), tmp_path / "state" / "memories" / "run" / ".v0.safetensors.12-34.0"
+
+    def served(_file: SiteFile, _folder: Path, site: Site, *, insecure: bool) -> int:
+        site.memories.put("run", "clinic", "v1", "", {})
+        site.spent.send(1)
+        return int(not insecure)
+
+    monkeypatch.setattr(serve, "_serve", served)
+    assert serve_site(path, insecure=True) == 0
+    kept = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
+    assert len(kept) > 5
+    assert [str(each) for each in kept if each.stat().st_mode & 0o077] == []
+    left.write_bytes(b"half")  # a process was killed while it wrote
+    (tmp_path / "state").chmod(0o755)
+    assert caplog.text == ""
+    assert serve_site(path, insecure=True) == 0
+    assert "other users of this machine can open it; run chmod -R go= on it" in caplog.text
+    assert not left.exists()
+    assert len([tmp_path / "state", *(tmp_path / "state").rglob("*")]) == len(kept)
 
 
 def context(path: Path | str) -> Context:

@@ -1,8 +1,10 @@
 """Sites introduce their clients; names stay with their keys, and introductions that cannot be used are refused with the reason."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Message
 
@@ -11,6 +13,7 @@ from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.sites.envelope import reply_message
 from fedcohort.flower.sites.site import Site
+from fedcohort.flower.stored_rows import rows_of
 from fedcohort.testing import LoopGrid
 from fedcohort.testing.base import small_federation
 from tests.flower.deployed.sites import EVERYTHING, grid_of, sites_of, words_of
@@ -113,7 +116,9 @@ def test_without_authentication_a_client_is_known_by_its_name_alone() -> None:
     again = SiteRoster(3, authenticated=False)
     again.load_state_dict(unpack(pack(roster.state_dict())))  # also in the next process
     begun_with_keys = SiteRoster(3, authenticated=False)
-    begun_with_keys.clients = [dataclasses.replace(client, key="a key") for client in roster.clients]
+    begun_with_keys.load_state_dict(
+        {"clients": [row | {"key": "a key"} for row in rows_of(roster.state_dict()["clients"])]}
+    )
     grid.offline = {0}
     for each in (roster, again, begun_with_keys):
         assert each.meet(link) == []
@@ -246,7 +251,10 @@ CLIENT = {"name": "x", "num_samples": 3, "held_out": 0, "histogram": None}
         ),
         ({"questions": [1]}, "message.questions is not a list of texts"),
         ({"refused": "not today"}, "refused: not today"),
-        ({"version": 2}, "it has version 2 of the messages, not 1"),
+        (
+            {"version": 2},
+            "it has version 2 of the messages, not 1; install the same version of FedCohort on the server and at all",
+        ),
     ],
 )
 def test_an_introduction_that_cannot_be_used_is_refused(change: dict[str, Any], reason: str) -> None:
@@ -255,3 +263,37 @@ def test_an_introduction_that_cannot_be_used_is_refused(change: dict[str, Any], 
     [note] = roster.meet(link)
     assert reason in note
     assert roster.connected == 5
+
+
+def test_a_silent_site_is_waited_for_once_and_takes_part_when_it_has_replied() -> None:
+    class SlowGrid(LoopGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            return self.pull_within(message_ids, 1.0)
+
+    grid = grid_of(sites(), seconds=lambda position, _: 30.0 * position)
+    grid.__class__ = SlowGrid
+    roster, link = roster_on(grid)
+    assert roster.meet(link) == [
+        "node 1002 takes no part: it did not introduce itself within 5 s; it is not waited for again, and takes part when it has"
+    ]
+    assert grid.clock() == 5.0
+    assert roster.meet(link) == []
+    assert grid.clock() == 5.0
+    grid.pull_within([], 25.0)
+    assert roster.meet(link) == []
+    assert roster.connected == FEDERATION.num_clients
+    assert len(grid.messages) == 3  # the silent one was asked again
+
+
+def test_a_checkpoint_holds_the_clients_as_one_array_and_earlier_ones_are_read() -> None:
+    """A list of some thousand clients took a second in every round."""
+    roster, link = roster_on(grid_of(sites()))
+    roster.meet(link)
+    roster.fix()
+    kept = roster.state_dict()["clients"]
+    assert isinstance(kept, np.ndarray)
+    for state in (unpack(pack(roster.state_dict())), {"clients": rows_of(kept)}):
+        again = SiteRoster(3)
+        again.load_state_dict(state)
+        assert again.clients == roster.clients
+        assert again.numbers == roster.numbers

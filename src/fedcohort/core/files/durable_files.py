@@ -2,8 +2,9 @@
 
 import errno
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
@@ -11,11 +12,15 @@ from threading import get_ident
 from fedcohort.core.errors import UsageError
 
 __all__ = [
-    "is_disk_full", "replace_file", "replace_files", "reserve", "sync_directory", "sync_file", "write_file", "write_named_file",
+    "is_disk_full", "remove_leftovers", "replace_file", "replace_files", "reserve", "sync_directory", "sync_file", "write_file",
+    "write_named_file",
 ]  # fmt: skip
 
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 """Errors of file systems that cannot sync a directory, or reserve room."""
+
+_LEFTOVER = re.compile(r"\..{1,40}\.\d+-\d+\.\d+", re.DOTALL)
+"""The name of a file that is to replace another one."""
 
 _PIECE = 2**20
 """Number of zeros that are written at a time."""
@@ -163,6 +168,19 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
         for written in fresh.values():
             with suppress(OSError):
                 written.unlink(missing_ok=True)
+
+
+def remove_leftovers(files: Iterable[Path], before: float) -> None:
+    """Remove what :func:`replace_file` left when its process was killed.
+
+    Args:
+        files: files that are examined; all others in them are kept.
+        before: seconds since 1970; files that were changed later are kept, because they may still be written.
+    """
+    for file in files:
+        with suppress(OSError):
+            if _LEFTOVER.fullmatch(file.name) and file.stat().st_mtime < before:
+                file.unlink()
 
 
 def _target(path: Path) -> Path:

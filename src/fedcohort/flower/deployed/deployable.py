@@ -9,7 +9,7 @@ from fedcohort.federation.data.datasets import Dataset
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import MetSite, SiteRoster
 from fedcohort.flower.rehearsal import requirements
-from fedcohort.flower.roster import introduced, looks
+from fedcohort.flower.roster import LOOK, introduced, looks
 from fedcohort.models import Model
 from fedcohort.selection import Census, Selector
 
@@ -97,7 +97,8 @@ def check_data(experiment: Experiment, dataset: Dataset, model: Model) -> None:
 
 
 def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: int, after_patience: int) -> None:
-    """Wait until enough clients are connected and have introduced themselves, at most for the patience of the link.
+    """Wait until enough clients are connected and have introduced themselves, and for further nodes that are connected, at most for
+    the patience of the link.
 
     Args:
         link: carries messages.
@@ -111,7 +112,7 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
     """
     notes, told = list[str](), -1
     for _ in looks(link.patience):
-        for note in (new := roster.meet(link)):
+        for note in (new := roster.meet(link, LOOK)):
             log.warning("%s", note)
         notes += new
         if roster.connected > expected:
@@ -119,17 +120,19 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
                 f"federation.clients = {expected}: the connected sites have {roster.connected} clients; set federation.clients to "
                 "their number"
             )
-        if roster.connected >= enough:
+        if roster.connected == expected or (roster.connected >= enough and not roster.waits(link)):
             return
         if roster.connected != told:
             told = roster.connected
-            log.warning("%d of %d clients are connected; waiting for the others", told, enough)
+            others = "the others" if told < enough else "nodes that have not introduced their clients yet"
+            log.warning("%d of %d clients are connected; waiting for %s", told, enough, others)
     if roster.connected < after_patience:
+        notes = [*dict.fromkeys(notes), *roster.silent()]
         raise _too_few(expected, enough, roster.connected, link.patience, notes)
 
 
 def _too_few(expected: int, enough: int, connected: int, patience: float, notes: list[str]) -> UsageError:
-    why = f" ({'; '.join(list(dict.fromkeys(notes))[:3])})" if notes else ""
+    why = f" ({'; '.join(notes[:3])})" if notes else ""
     setting = f"federation.clients = {expected}" if enough == expected else f"min_clients = {enough}"
     return UsageError(f"{setting}: only {introduced(connected)} within {patience:g} s{why}")
 

@@ -5,6 +5,8 @@ begins with; the memories themselves stay at the sites. Updates come back in the
 the local engine. A client without a usable reply is a failed client, with its cause.
 """
 
+import itertools
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -158,11 +160,16 @@ class GridEngine:
                 yield self._failed(client, Cause.UNREACHABLE.because("its node is not connected"))
         for arrival in self.link.exchange(requests, t, timeout=self.deadline, meanwhile=self.meanwhile):
             group = groups[arrival.position]
-            for client, row in self._rows(arrival, group, expected.largest(len(group))).items():
+            for client, row in self._rows(arrival, group, expected.largest(len(group)), timed=True).items():
                 yield row if isinstance(row, Update) else self._update(client, row, expected, version)
 
-    def _rows(self, arrival: Arrival, group: Sequence[int], largest: int) -> "dict[int, Words | Update]":
-        """What a reply says about each client of a group, or why the client has no result."""
+    def _rows(
+        self, arrival: Arrival, group: Sequence[int], largest: int, *, timed: bool = False
+    ) -> "dict[int, Words | Update]":
+        """What a reply says about each client of a group, or why the client has no result.
+
+        With ``timed``, the times of the clients are noted. If the site does not say how long it worked, all time counts as work.
+        """
         try:
             reply = self._reply(arrival, largest)
             parts = reply.parts("clients")
@@ -172,8 +179,8 @@ class GridEngine:
                 raise BadMessage("duplicate: it has a client twice")
             if sorted(said) != sorted(names):
                 raise BadMessage("it names other clients than those that were asked")
-            if reply.has("seconds"):
-                working = min(reply.number("seconds"), arrival.seconds)
+            if timed:
+                working = min(reply.number("seconds") if reply.has("seconds") else math.inf, arrival.seconds)
                 self.times.update(dict.fromkeys(group, (working, arrival.seconds - working)))
             return {client: said[name] for client, name in zip(group, names, strict=True)}
         except BadMessage as reason:
@@ -280,22 +287,23 @@ class GridEngine:
 
     def _requests(
         self, words: Mapping[str, object], work: Mapping[int, Mapping[str, object]]
-    ) -> tuple[list[tuple[int, bytes]], list[list[int]]]:
-        """One request for each node with clients that have work, and these clients."""
+    ) -> tuple[Iterator[tuple[int, bytes]], list[list[int]]]:
+        """One request for each node with clients that have work, made when it is sent, and these clients."""
         groups: dict[int, list[int]] = {}
         for client in work:
             if (node := self.roster.node(client)) is not None:
                 groups.setdefault(node, []).append(client)
-        requests = []
-        for node, group in groups.items():
+
+        def request(node: int, group: Sequence[int]) -> tuple[int, bytes]:
             clients = [
                 {"name": self.roster.clients[client].name, "memory": self._versions.get(client, "")}
                 | dict(work[client])
                 for client in group
             ]
             setup = self._setup | {"numbers": self.roster.numbers_at(node)}
-            requests.append((node, packed({**words, "setup": setup, "clients": clients})))
-        return requests, list(groups.values())
+            return node, packed({**words, "setup": setup, "clients": clients})
+
+        return itertools.starmap(request, groups.items()), list(groups.values())
 
     def _reply(self, arrival: Arrival, largest: int) -> Words:
         """The reply of a site that did its work."""

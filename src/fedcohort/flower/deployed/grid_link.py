@@ -1,7 +1,7 @@
 """Send requests to sites over Flower's Grid; every request ends with a reply or with the cause of its failure."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,10 +13,12 @@ from fedcohort.flower.exchange import arriving
 from fedcohort.flower.roster import Starts, connected_nodes, failure_of
 from fedcohort.flower.sites.envelope import bytes_in, request_message
 
-__all__ = ["Arrival", "Cause", "GridLink"]
+__all__ = ["Arrival", "Cause", "GridLink", "arrival_of"]
 
 EXTRA_SECONDS = 60.0
 """Seconds that a request lives longer than the server waits for it."""
+BATCH_BYTES = 2**26
+"""Bytes of the requests that are sent together. Flower copies them a few times."""
 
 
 class Cause(StrEnum):
@@ -80,7 +82,7 @@ class GridLink:
 
     def exchange(
         self,
-        requests: Sequence[tuple[int, bytes]],
+        requests: Iterable[tuple[int, bytes]],
         t: int,
         *,
         timeout: float | None = None,
@@ -89,15 +91,15 @@ class GridLink:
         """Send requests (node, bytes), and yield the end of each, in any order.
 
         Args:
-            requests: node and content of each.
+            requests: node and content of each; taken and sent in batches, so that not all of them are in memory at the same time.
             t: round.
             timeout: seconds to wait; by default the patience.
             meanwhile: short work to do between two checks for replies.
         """
         limit = self.patience if timeout is None else timeout
         begin = self.clock()
-        waiting = self._push(requests, t, limit)
-        for position in set(range(len(requests))) - set(waiting.values()):
+        waiting, unsent = self._push(requests, t, limit)
+        for position in unsent:
             yield Arrival(position, None, Cause.UNREACHABLE.because("the message could not be sent"), 0.0)
         for replies in arriving(
             self.grid, waiting, begin + limit, self.clock, virtual=timeout is not None, meanwhile=meanwhile
@@ -105,15 +107,36 @@ class GridLink:
             seconds = self.clock() - begin
             for message_id, own in _by_request(replies).items():
                 if message_id in waiting:
-                    yield _arrival(waiting.pop(message_id), own, seconds)
+                    yield arrival_of(waiting.pop(message_id), own, seconds)
         for position in waiting.values():
             yield Arrival(position, None, Cause.TIMEOUT.because(f"no reply within {limit:g} s"), limit)
 
-    def _push(self, requests: Sequence[tuple[int, bytes]], t: int, limit: float) -> dict[str, int]:
-        """Push requests; returns the position of each message by its id, without those that could not be sent."""
-        messages = [request_message(node, data, t, limit + EXTRA_SECONDS) for node, data in requests]
-        pushed = list(self.grid.push_messages(messages)) if messages else []
-        return {message_id: position for position, message_id in enumerate(pushed) if message_id}
+    def _push(self, requests: Iterable[tuple[int, bytes]], t: int, limit: float) -> tuple[dict[str, int], list[int]]:
+        """Push requests; returns the position of each message by its id, and the positions of those that could not be sent."""
+        waiting, unsent, first = dict[str, int](), list[int](), 0
+        for batch in _batches(requests):
+            messages = [request_message(node, data, t, limit + EXTRA_SECONDS) for node, data in batch]
+            pushed = list(self.grid.push_messages(messages)) or [""] * len(messages)  # none: too large together
+            for position, message_id in enumerate(pushed, first):
+                if message_id:
+                    waiting[message_id] = position
+                else:
+                    unsent.append(position)
+            first += len(messages)
+        return waiting, unsent
+
+
+def _batches(requests: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """The requests in batches; each has at most one request more than fit into ``BATCH_BYTES``."""
+    batch, size = list[tuple[int, bytes]](), 0
+    for request in requests:
+        batch.append(request)
+        size += len(request[1])
+        if size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _by_request(replies: Iterable[Message]) -> Mapping[str, list[Message]]:
@@ -123,7 +146,7 @@ def _by_request(replies: Iterable[Message]) -> Mapping[str, list[Message]]:
     return found
 
 
-def _arrival(position: int, replies: list[Message], seconds: float) -> Arrival:
+def arrival_of(position: int, replies: list[Message], seconds: float) -> Arrival:
     """The end of a request with these replies."""
     reply = replies[0]
     if len(replies) > 1:

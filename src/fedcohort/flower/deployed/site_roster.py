@@ -6,17 +6,22 @@ nodes authenticate themselves: Flower gives a node without a key a new one at ev
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from flwr.app import Message
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
+from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink, arrival_of
+from fedcohort.flower.greetings import LIFE, Greetings
 from fedcohort.flower.roster import name_order, still_ignored
+from fedcohort.flower.sites.envelope import request_message
 from fedcohort.flower.sites.protocol import HELLO, BadMessage, Words, packed, unpacked
+from fedcohort.flower.stored_rows import rows_of, stored
 
 __all__ = ["KnownClient", "MetSite", "SiteRoster"]
 
@@ -96,29 +101,53 @@ class SiteRoster:
         self.ignored: dict[int, str] = {}
         self._met: dict[int, MetSite] = {}  # by node
         self._rivals: dict[int, frozenset[int]] = {}  # by ignored node: the nodes with one of its clients
+        self._greetings = Greetings()
+        self._numbers: dict[str, int] = {}
+        self._node_of: dict[str, int] = {}  # by name of the client
 
-    def meet(self, link: GridLink) -> list[str]:
-        """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
+    def meet(self, link: GridLink, seconds: float = math.inf) -> list[str]:
+        """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part.
+
+        Args:
+            link: carries the messages; its patience is the wait for each node, once.
+            seconds: of real time, after which the wait is interrupted; the next call goes on with it.
+        """
         nodes = link.nodes()
         lasting = set(nodes) - link.started_again
         self._met = {node: met for node, met in self._met.items() if node in lasting}
         self.ignored = still_ignored(self.ignored, self._rivals, lasting)
+        self._greetings.keep(lasting)
         new = sorted(set(nodes) - set(self._met) - set(self.ignored))
         request = packed(
             {"kind": HELLO, "classes": self.classes} | ({} if self.shape is None else {"shape": list(self.shape)})
         )
-        notes, said = [], dict[int, Arrival]()
-        for arrival in link.exchange([(node, request) for node in new], 0):
-            said[new[arrival.position]] = arrival
-        introduced: dict[int, MetSite] = {}
-        for node in new:
-            try:
-                introduced[node] = self._introduced(node, said[node], nodes[node])
-            except BadMessage as reason:
-                notes += self._ignore(node, str(reason), said[node])
-        return notes + self._settle(introduced)
 
-    def _introduced(self, node: int, arrival: Arrival, key: bytes) -> MetSite:
+        def ask(node: int) -> Message:
+            return request_message(node, request, 0, LIFE)
+
+        done = self._greetings.exchange(link.grid, new, ask, link.patience, link.clock, seconds)
+        notes = [f"node {node} takes no part: {why}" for node, why in sorted(done.failed.items())]
+        introduced: dict[int, MetSite] = {}
+        known = {client.name: client for client in self.clients}
+        for node, replies in sorted(done.replies.items()):
+            arrival = arrival_of(0, replies, 0.0)
+            try:
+                introduced[node] = self._introduced(node, arrival, nodes[node], known)
+            except BadMessage as reason:
+                notes += self._ignore(node, str(reason), arrival)
+        notes += self._settle(introduced)
+        self._node_of = {client.name: node for node, met in self._met.items() for client in met.clients}
+        return notes
+
+    def waits(self, link: GridLink) -> bool:
+        """Whether nodes that have not introduced their clients are still waited for."""
+        return self._greetings.waits(link.clock())
+
+    def silent(self) -> list[str]:
+        """Notes about nodes that have not introduced their clients."""
+        return [f"node {node} has not introduced itself yet" for node in self._greetings.silent]
+
+    def _introduced(self, node: int, arrival: Arrival, key: bytes, known_clients: Mapping[str, KnownClient]) -> MetSite:
         if arrival.data is None:
             raise BadMessage(arrival.failure)
         words = unpacked(arrival.data, LARGEST_INTRODUCTION)
@@ -129,9 +158,8 @@ class SiteRoster:
         clients = [_client(part, site, digest, self.classes) for part in words.parts("clients")]
         if not clients or len({client.name for client in clients}) < len(clients):
             raise BadMessage("it introduced no clients, or two of the same name")
-        known = {client.name: client for client in self.clients}
         for client in clients:
-            self._check(client, known.get(client.name))
+            self._check(client, known_clients.get(client.name))
         return MetSite(
             site,
             tuple(clients),
@@ -172,6 +200,7 @@ class SiteRoster:
             raise UsageError(f"its client {new[0].name!r} is one more than federation.clients = {self.seats}")
         self.takes_in(met, new)
         self.clients += new
+        self._number()
         return [f"client {client.name!r} joined as client {self.numbers[client.name]}" for client in new]
 
     def _settle(self, introduced: Mapping[int, MetSite]) -> list[str]:
@@ -197,7 +226,7 @@ class SiteRoster:
 
     def _ignore(self, node: int, reason: str, arrival: Arrival | None = None) -> list[str]:
         """Note that a node takes no part. A node that was not reached is asked again in the next round."""
-        passing = arrival is not None and arrival.failure.startswith((Cause.UNREACHABLE.value, Cause.TIMEOUT.value))
+        passing = arrival is not None and arrival.failure.startswith(Cause.UNREACHABLE.value)
         if not passing:
             self.ignored[node] = reason
         return [f"node {node} takes no part: {reason}"]
@@ -206,6 +235,10 @@ class SiteRoster:
         """Number the clients that are connected."""
         everyone = [client for met in self._met.values() for client in met.clients]
         self.clients = sorted(everyone, key=lambda client: name_order(client.name))
+        self._number()
+
+    def _number(self) -> None:
+        self._numbers = {client.name: number for number, client in enumerate(self.clients)}
 
     @property
     def connected(self) -> int:
@@ -215,7 +248,7 @@ class SiteRoster:
     @property
     def numbers(self) -> dict[str, int]:
         """The number of each client, by name."""
-        return {client.name: number for number, client in enumerate(self.clients)}
+        return self._numbers
 
     @property
     def sites(self) -> list[MetSite]:
@@ -230,8 +263,7 @@ class SiteRoster:
 
     def node(self, client: int) -> int | None:
         """The node that a client is at; None if it is not connected."""
-        name = self.clients[client].name
-        return next((node for node, met in self._met.items() if any(c.name == name for c in met.clients)), None)
+        return self._node_of.get(self.clients[client].name)
 
     def numbers_at(self, node: int) -> dict[str, int]:
         """The clients at a node with their numbers, by name."""
@@ -255,16 +287,16 @@ class SiteRoster:
 
     def state_dict(self) -> dict[str, Any]:
         """The clients, for the checkpoint."""
-        rows = [asdict(client) for client in self.clients]
-        return {"clients": [row | {"histogram": row["histogram"] and list(row["histogram"])} for row in rows]}
+        return {"clients": stored([vars(client) for client in self.clients])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Use the clients of an earlier process. Call it before :meth:`meet`."""
-        rows = [dict(row) for row in state["clients"]]
+        rows = rows_of(state["clients"])
         self.clients = [
             KnownClient(**(row | {"histogram": None if row["histogram"] is None else tuple(row["histogram"])}))
             for row in rows
         ]
+        self._number()
         self._met = {}
 
 

@@ -50,7 +50,10 @@ def unpacked(data: bytes, largest: int | None = None) -> "Words":
         raise BadMessage(f"its bytes cannot be read ({type(error).__name__})") from None
     version = words.values.get("version")
     if type(version) is not int or version != VERSION:  # a tensor may not even be comparable
-        raise BadMessage(f"it has version {str(version)[:20]} of the messages, not {VERSION}")
+        raise BadMessage(
+            f"it has version {str(version)[:20]} of the messages, not {VERSION}; install the same version of FedCohort on the server "
+            "and at all sites"
+        )
     return words
 
 

@@ -1,6 +1,7 @@
 """The data owner's process: it answers requests at a socket, and keeps the SuperNode running that carries them."""
 
 import logging
+import math
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.durable_files import remove_leftovers
 from fedcohort.core.files.paths import check_writable
 from fedcohort.flower.addresses import port_of
 from fedcohort.flower.sites import kept_process
@@ -61,13 +63,23 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
     check_security(file, folder, insecure=insecure)
     if not insecure:
         check_files(file.superlink, folder)
-    with alone(folder / file.state):
+    with private_files(), alone(folder / file.state):
         site = open_site(path)
         code = _serve(file, folder, site, insecure=insecure)
         if site.at_work:
             log.warning("the request that was being answered is not waited for")
             os._exit(code)  # a return would wait for the threads of the training
     return code
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Let this process write files that only its user can read: memories of clients depend on the owner's data."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager
@@ -90,6 +102,9 @@ def alone(state: Path) -> Iterator[None]:
         ) from None
     except (OSError, NotImplementedError) as error:  # perhaps a file system without locks
         raise UsageError(f"state = {str(state)!r}: cannot be locked ({error}); give a folder on another disk") from None
+    if os.name == "posix" and state.stat().st_mode & 0o077:
+        log.warning("state = %r: other users of this machine can open it; run chmod -R go= on it", str(state))
+    remove_leftovers(state.rglob(".*"), math.inf)  # no other process writes there
     try:
         yield
     finally:
