@@ -132,13 +132,19 @@ def test_stated_times_are_used_for_clients_without_measured_times() -> None:
 
 @pytest.mark.parametrize("stated", [(1e308, 1e308), (np.inf, 1.0), (np.inf, -np.inf), (np.nan, 1.0), (-1.0, 5.0)])
 def test_one_client_that_states_an_impossible_time_does_not_end_the_run(stated: tuple[float, float]) -> None:
-    """The time of client 0 is unknown; the others know theirs, and client 2 is the slowest."""
+    """The time of client 0 is unknown; the others state theirs, and client 2 is the slowest."""
     selector = ready()
     cohort = selector.select(a_round(3, 3, t=2, speeds=[stated, (1.0, 1.0), (9.0, 1.0)]))
     assert np.isnan(selector.said[0]).all()
     epochs = of(cohort, "epochs")
     assert (epochs[0], epochs[2]) == (5, 5)
     assert epochs[1] > 5
+
+
+def test_a_client_that_states_the_smallest_time_above_0_has_no_spare_time() -> None:
+    """Its time for an epoch is 0 after rounding, as if it had stated 0."""
+    cohort = ready().select(a_round(3, 3, t=2, speeds=[(5e-324, 1.0), (0.0, 1.0), (9.0, 1.0)]))
+    assert of(cohort, "epochs").tolist() == [5, 5, 5]
 
 
 def test_the_whole_time_is_divided_if_its_parts_are_unknown() -> None:

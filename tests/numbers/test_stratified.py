@@ -66,6 +66,14 @@ def test_neyman_allocation_follows_the_spread_of_losses() -> None:
     assert sorted(seats(selector, 9, 20)) == [4, 5]  # no spread: proportional
 
 
+@pytest.mark.parametrize("loss", [1e308, -1e308, 1e160, 1e99])
+def test_one_client_with_an_impossible_loss_does_not_end_the_run(loss: float) -> None:
+    selector = ready(Stratified, 9, labels(10, 10), allocation="neyman", min_one=False)
+    selector.observe(an_outcome(np.arange(20), reports={"loss": [1.0, 3.0] * 5 + [1.0, 2.0] * 5}))
+    selector.observe(an_outcome([0], reports={"loss": [loss]}))
+    assert seats(selector, 9, 20) == ([9, 0] if loss == 1e99 else [6, 3])
+
+
 def test_a_stratum_with_one_known_loss_has_the_mean_spread_of_the_others() -> None:
     selector = ready(Stratified, 6, labels(6, 6, 6), allocation="neyman", min_one=False)
     selector.observe(an_outcome([0, 1, 6, 7, 12], reports={"loss": [0.0, 2.0, 0.0, 2.0, 9.0]}))

@@ -118,8 +118,9 @@ class PyramidFL(Oort):
         known = np.isfinite(seconds)
         if not known.any():
             return np.full(len(clients), nominal)
-        spare = np.where(known & (computing > 0), seconds[known].max() - seconds, 0.0)
-        extra = np.floor(spare / np.where(computing > 0, computing / nominal, 1.0) + 1e-9)
+        per_epoch = computing / nominal  # 0 also for the smallest numbers above 0
+        spare = np.where(known & (per_epoch > 0), seconds[known].max() - seconds, 0.0)
+        extra = np.floor(spare / np.where(per_epoch > 0, per_epoch, 1.0) + 1e-9)
         ratio = 1 + np.minimum(self.r_max, self.beta * extra / nominal)
         largest = 5 * nominal if self.max_epochs is None else max(self.max_epochs, nominal)
         epochs: Indices = np.minimum(np.floor(nominal * ratio + 1e-9), largest).astype(np.int64)

@@ -42,6 +42,9 @@ from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["Stratified", "allocate", "members"]
 
+LARGEST_LOSS = 1e100
+"""Loss that no training reaches; squares of smaller ones can be added up."""
+
 
 @parameters
 class Stratified(Selector):
@@ -118,9 +121,9 @@ class Stratified(Selector):
         )
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the last finite loss of every client that trained (R4)."""
+        """Store the last loss of every client that trained, if it is a possible one (R4)."""
         loss = outcome.billed_report("loss")
-        known = outcome.trained & np.isfinite(loss)
+        known = outcome.trained & (np.abs(loss) < LARGEST_LOSS)  # not NaN
         self.last_loss[outcome.cohort.clients[known]] = loss[known]
 
     def _worth(self, stratum: Indices, size: Indices, available: Indices) -> Values:
