@@ -1,6 +1,7 @@
 """Rows that must not be read as results: useless learning rates, rows that are equal, and comparisons in which nothing learned."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,17 @@ def test_equal_rows_are_named_with_the_reason(tmp_path: Path) -> None:
             "read them as one row; with more rounds, or with other settings, they may differ",
         ),
     ]
+
+
+def test_the_caption_of_a_paper_names_equal_rows(tmp_path: Path) -> None:
+    """A strategy in its random first rounds stood in the table with a difference of 0 and the verdict "not clear", without a word."""
+    chosen = [{"clients": [0, 1]}, {"clients": [1, 2]}]
+    uniform = row(tmp_path, "uniform", *chosen)
+    fedcor = row(tmp_path, "fedcor", *(one | EARLY for one in chosen), selection={"name": "fedcor"})
+    named = "'uniform', 'fedcor': the same clients were selected in every round, .*: 'fedcor' is still in its first rounds, "
+    assert re.search(named, to_latex(Comparison("x", (uniform, fedcor))))
+    other = row(tmp_path, "size", {"clients": [2, 0]}, {"clients": [0, 1]}, selection={"name": "size"}, accuracy=0.6)
+    assert "the same clients" not in to_latex(Comparison("x", (uniform, other)))
 
 
 def test_rows_that_share_their_runs_cannot_differ(tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ def _caption(compared: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
         about_planned(compared),
         about_own_versions(compared),
         about_judged(compared),
+        *(f"{found.about}{found.text}." for found in compared.health if found.kind == "equal rows"),
         about_targets + about_cost_marks(rows),
         compared.note,
         compared.about_counted,
