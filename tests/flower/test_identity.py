@@ -6,11 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 import fedcohort
 from fedcohort.flower import Selecting, answers
+from fedcohort.flower.stored_rows import rows_of
 from fedcohort.selection import All
 from fedcohort.testing import LoopGrid
 from tests.flower.apps import bare_app, client_of, initial, selecting
@@ -188,3 +190,13 @@ def test_a_node_that_is_started_again_within_a_round_is_asked_again(tmp_path: Pa
     strategy = played(where, restart, runs=tmp_path, authenticated=True, max_nodes=4, k=3)
     assert available(strategy) == [3, 3, 4, 4]
     assert "has characters that cannot be printed" in notes(strategy)
+
+
+def test_a_checkpoint_holds_the_clients_as_one_array_and_earlier_ones_are_read() -> None:
+    """A list of some thousand clients took a second in every round."""
+    clients = played(keyed(["a", "b", "c"], [b""] * 3), rounds=1).clients
+    state, known = clients.state_dict(), dict(clients.roster.known)
+    assert isinstance(state["known"], np.ndarray)
+    for kept in (state["known"], rows_of(state["known"])):
+        clients.load_state_dict({**state, "known": kept})
+        assert clients.roster.known == known
