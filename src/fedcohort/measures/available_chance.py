@@ -75,9 +75,8 @@ class UniformChance:
     def _laws(self) -> tuple[list[Values], NDArray[np.int64]]:
         """How often a client is selected: a binomial law of the rounds in which it can be, for each kind of client; and the kind of
         each client, of an even sample if there are very many kinds."""
-        pairs = self.present + 1j * self.expected.round(
-            9
-        )  # in the order of pairs, and ten times as fast as rows of two columns
+        # complex numbers are sorted as pairs are, ten times as fast as rows of two columns
+        pairs = self.present + 1j * self.expected.round(9)
         both, kind = np.unique(pairs, return_inverse=True)
         kinds, kind = np.column_stack([both.real, both.imag]), kind.astype(np.int64)
         if len(kinds) > LAWS:
