@@ -1,5 +1,6 @@
 """FedCor: the worked choice, the schedule, training against the plain Gaussian likelihood, a planted covariance, its cost."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
-from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose
+from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose, gaussian_process
 from fedcohort.selection.gaussian_process import Dense, LowRank, _Adam, _dense, _kernel, _low_rank, covariance, fit
 from fedcohort.selection.strategies.fedcor import FedCor, greedy
 from tests.run_states import a_run_state
@@ -161,6 +162,20 @@ def test_training_that_is_not_finite_keeps_what_was_there() -> None:
     start = np.full((2, 3), 1e200)
     found, _ = fit(start, 0.0, RNG(0).normal(size=(2, 3)), np.ones(2), steps=3)
     assert found.tolist() == start.tolist()
+
+
+def test_a_step_that_is_not_finite_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it was the last one, it stayed, and FedCor selected at random from then on."""
+    start, changes, loss = RNG(0).normal(size=(2, 6)), RNG(1).normal(size=(4, 6)), gaussian_process._loss
+    once, _ = fit(start, 0.0, changes, np.ones(4), steps=1)
+    calls = itertools.count(1)
+
+    def with_gradients_of_nan(group: Any, points: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return (0 * points).sqrt().sum() if next(calls) == 2 else loss(group, points, *rest)
+
+    monkeypatch.setattr(gaussian_process, "_loss", with_gradients_of_nan)
+    found, _ = fit(start, 0.0, changes, np.ones(4), steps=4)
+    assert found.tolist() == once.tolist()
 
 
 @pytest.mark.parametrize("objective", ["marginal", "leave_one_out"])

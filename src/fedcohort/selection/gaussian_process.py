@@ -136,18 +136,19 @@ def fit(
         optimizer = _Adam([points, scale] if kernel == "se" else [points], lr)
         before = points.detach().clone(), scale.item()
         for _ in range(steps):
-            before = points.detach().clone(), scale.item()
             points.grad = scale.grad = None
             loss = torch.zeros((), dtype=torch.float64)
             for group in groups:
                 loss = loss + _loss(group, points, scale, kernel, degree, noise, objective)
             if not bool(torch.isfinite(loss)):
-                return np.asarray(before[0].numpy()), before[1]
+                break
+            before = points.detach().clone(), scale.item()
             loss.backward()
             optimizer.step()
-        if not bool(torch.isfinite(points).all()):
-            return np.asarray(before[0].numpy()), before[1]
-        return np.asarray(points.detach().numpy()), scale.item()
+        else:
+            if bool(torch.isfinite(points).all()):
+                before = points.detach(), scale.item()
+        return np.asarray(before[0].numpy()), before[1]
 
 
 class _Adam:
