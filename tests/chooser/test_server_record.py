@@ -18,6 +18,7 @@ import fedcohort
 from fedcohort import Chooser, ClientResult, ServerRecord
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import STRATEGIES, Census, Cohort, Outcome, Round
+from fedcohort.selection.strategies.all_available import All
 from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
 from fedcohort.selection.strategies.ucb import UCB
 from fedcohort.selection.strategies.uniform import Uniform
@@ -75,6 +76,40 @@ def test_the_record_has_what_happened(tmp_path: Path) -> None:
         assert first.loc[client, "num_samples"] == CENSUS.num_samples[client]
     assert run.clock == "wall"
     assert run.rounds["round_time"].iloc[0] == max(result.duration for result in expected.values())
+
+
+def test_times_of_the_parts_of_a_round_add_up(tmp_path: Path) -> None:
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=2) as record:
+        play(own, record, 2)
+    wall = fedcohort.open_run(tmp_path / "run").wall
+    assert (wall["selection"] > 0).all()
+    assert (wall["selection"] + wall["training"]).tolist() == pytest.approx(wall["total"].tolist(), rel=1e-12)
+
+
+def test_rounds_with_fewer_clients_than_are_selected_are_noted(tmp_path: Path) -> None:
+    """Unless the strategy selects as many as it likes."""
+    for strategy, notes in (
+        (Uniform(), [f"uniform; short round: {K - 1} of {K} available", "uniform"]),
+        (All(), ["all available clients"] * 2),
+    ):
+        own = chooser(strategy)
+        with ServerRecord(tmp_path / type(strategy).__name__, own, rounds=2) as record:
+            for available in (K - 1, K):
+                cohort = own.select(range(available), ask=answer, model_bytes=100)
+                outcome = own.outcome(results_of(cohort, 1))
+                own.observe(outcome)
+                record.add(outcome)
+        assert fedcohort.open_run(record.path).rounds["note"].tolist() == notes
+
+
+def test_the_outcome_of_before_a_restore_is_refused(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=2) as record:
+        outcome = own.outcome(results_of(own.select(range(M)), 1))
+        own.observe(outcome)
+        own.load_state_dict(own.state_dict())
+        refuses("outcome: is not the one that this chooser observed in round 1", record.add, outcome)
 
 
 def test_names_of_clients_add_nothing_to_the_description(tmp_path: Path) -> None:

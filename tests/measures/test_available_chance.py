@@ -107,6 +107,14 @@ def test_after_one_round_the_index_is_certain_where_it_is_approximated() -> None
     assert measures.uniform_chance(30_000, [100, 200]).jain[0] == pytest.approx([100 / 30_000] * 4, rel=1e-9)
 
 
+def test_without_a_choice_the_index_is_certain_where_it_is_approximated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every available client is selected: counts are (1, 1, 0, 0), then (2, 2, 1, 0)."""
+    monkeypatch.setattr(available_chance, "FEWEST_DRAWS", 10**9)
+    masks = [np.array([True, True, False, False]), np.array([True, True, True, False])]
+    found = measures.uniform_chance(4, [2, 3], lambda t: masks[t - 1]).jain
+    assert found == pytest.approx(np.repeat([[2**2 / (4 * 2)], [5**2 / (4 * 9)]], 4, axis=1))
+
+
 def test_the_histogram_of_many_kinds_of_clients_is_that_of_an_even_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(available_chance, "FEWEST_DRAWS", 10**9)  # without a simulation
     masks, numbers = shares(150, 40), [12 + t % 2 for t in range(40)]

@@ -18,6 +18,7 @@ from fedcohort.measures import (
     accuracy,
     best_accuracy,
     bytes_to,
+    conformal,
     coverage,
     early_stop,
     entropy,
@@ -693,6 +694,6 @@ def test_masked_values_are_values_that_are_not_known() -> None:
     assert best_accuracy(series) == 0.3
     assert final_accuracy(np.ma.array([0.1, 0.9, 0.3], mask=[False, False, True])) == 0.9
     assert over_clients(series).mean == pytest.approx(0.2)
-    assert measures.conformal.quantile(series, alpha=0.4) == math.inf
+    assert conformal.quantile(series, alpha=0.4) == math.inf
     with pytest.raises(UsageError, match="counts must be finite"):
         jain(series)
