@@ -97,9 +97,8 @@ class _Course:
         Which runs follow depends on the results: rows that are dropped get none, and the runs that they leave go to others if there is
         a largest number of runs.
         """
-        if (
-            number != self._current
-        ):  # a race can have hundreds of thousands of runs, which are not counted in every round
+        if number != self._current:
+            # a race can have hundreds of thousands of runs, which are not counted in every round
             self._current = number
             self._seen.add(number)
             unseen = np.ones(len(self._rounds), dtype=bool)
