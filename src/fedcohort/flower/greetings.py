@@ -81,11 +81,12 @@ class Greetings:
             ask: makes the request to a node.
             patience: seconds to wait for a node.
             clock: seconds.
-            seconds: of real time, after which the wait is interrupted; the next call goes on with it.
+            seconds: of real time, after which the wait is interrupted; the next call goes on with it. Without an end in a round.
         """
         done, now = Greeted(), clock()
         overdue = [message_id for message_id, node in self._open.items() if now >= self._until[node]]
-        for replies in arriving(grid, overdue, now, clock, virtual=True):  # one look
+        in_a_round = seconds == math.inf  # virtual time that passes before a run delays nothing
+        for replies in arriving(grid, overdue, now, clock, virtual=in_a_round):  # one look
             self._sort(replies, done)
         self._send(grid, [node for node in nodes if node not in done.replies], ask, patience, now, done)
         waited = {node for node in self._open.values() if now < self._until[node]}
