@@ -4,7 +4,7 @@
 2. quotas q_h = k·v_h/Σv, with the weight v_h of a stratum
        proportional   |G_h|
        equal          1
-       neyman         |G_h|·σ_h,  σ_h the standard deviation of the last losses of its clients
+       neyman         |G_h|·σ_h,  σ_h the standard deviation of the last losses of its available clients
    n_h = ⌊q_h⌋; the remaining seats go to the largest fractional parts; ties are random
 3. n_h clients of stratum h, uniformly without replacement
 
