@@ -1,13 +1,14 @@
 """FLASH with all its options, and the restless and the neural bandit, against second implementations from the formulas alone."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.selection import Flash, Neural, Restless
+from fedcohort.selection import Cohort, Flash, Neural, Restless
 from fedcohort.selection.bandit_contexts import ContextBandit
 from tests.numbers.unreliable_server import SIZES, M, UnreliableServer, is_top
 
@@ -138,6 +139,17 @@ def test_flash_with_any_options(seed: int) -> None:
 # --- the restless bandit -----------------------------------------------------------------------------------------------------------
 
 
+def rounds(server: UnreliableServer, number: int) -> Iterator[tuple[int, Values, Indices, Cohort, Values]]:
+    """Each round with available clients: its number, the known times before it, and what was chosen; the caller trains."""
+    for t in range(1, number + 1):
+        durations = server.chooser.durations.copy()
+        available, cohort, scores = server.choose()
+        if len(available):
+            yield t, durations, available, cohort, scores
+        else:
+            server.train()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_restless(seed: int) -> None:
     H, D, f = 3, 1.5, 0.9
@@ -146,12 +158,7 @@ def test_restless(seed: int) -> None:
     V, C, belief, noise = np.stack([np.eye(4)] * H), 1 + 9 * np.eye(H), np.full(H, 1 / H), 1.0
     b: Values | None = None
     count, explored = np.zeros(M), 0
-    for t in range(1, 25):
-        durations = server.chooser.durations.copy()
-        available, cohort, scores = server.choose()
-        if not len(available):
-            server.train()
-            continue
+    for t, durations, available, cohort, scores in rounds(server, 24):
         learned = server.chooser.selector.state_dict()["learned"]
         b = np.array(learned["b"]) if b is None else b  # b starts with random numbers
         _, clients, answers = server.answers[-1]
@@ -183,7 +190,7 @@ def test_restless(seed: int) -> None:
         assert learned["explored"] == explored
         count[cohort.clients] += 1
         contexts.waiting[cohort.clients[server.train().admitted]] = True
-    assert explored < t - 5
+    assert explored < server.t - 5
 
 
 # --- the neural bandit -------------------------------------------------------------------------------------------------------------
@@ -211,12 +218,7 @@ def test_neural(hidden: int, seed: int) -> None:
     w: Weights = {}
     U: Weights = {}
     X, R = np.zeros((0, 4)), np.zeros(0)
-    for _ in range(20):
-        durations = server.chooser.durations.copy()
-        available, cohort, scores = server.choose()
-        if not len(available):
-            server.train()
-            continue
+    for _, durations, available, cohort, scores in rounds(server, 20):
         learned = server.chooser.selector.state_dict()["learned"]
         w = w or {name: np.array(value) for name, value in learned["weights"].items()}  # they start with random numbers
         U = U or {name: np.full_like(value, ridge) for name, value in w.items()}

@@ -283,7 +283,7 @@ def adds_correction(algorithm: Algorithm) -> bool:
 
 
 def _defined_at(algorithm: Algorithm, name: str) -> int:
-    """How many classes lie between that of the algorithm and the one whose method of this name it has."""
+    """The position of the class that defines this method among the bases of the algorithm's class; 0 for the class itself."""
     return next(i for i, base in enumerate(type(algorithm).__mro__) if name in vars(base))
 
 

@@ -24,7 +24,7 @@ _HASH = "sha256"
 _WRITING = Lock()
 """Several threads may save the state of a chooser."""
 LEFTOVER_SECONDS = 3600.0
-"""Seconds after which a write that did not end is taken for one whose process was killed."""
+"""Age in seconds from which a temporary file is removed: its process was killed while it was writing."""
 
 
 class StateFile:

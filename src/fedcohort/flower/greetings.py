@@ -81,7 +81,7 @@ class Greetings:
             ask: makes the request to a node.
             patience: seconds to wait for a node.
             clock: seconds.
-            seconds: of real time, after which the wait is interrupted; the next call goes on with it. Without an end in a round.
+            seconds: of real time, after which the wait is interrupted; the next call goes on with it. Infinite in a round.
         """
         done, now = Greeted(), clock()
         overdue = [message_id for message_id, node in self._open.items() if now >= self._until[node]]
@@ -135,7 +135,7 @@ class Greetings:
         return len(self._asked[node]) < GREETINGS and self._asked[node][-1] <= before
 
     def _sort(self, replies: Iterable[Message], done: Greeted) -> None:
-        """Note whose replies have arrived, and close their requests."""
+        """Note the replies by node. Requests with a reply are no longer open."""
         closed: dict[str, int] = {}
         for reply in replies:
             message_id = reply.metadata.reply_to_message_id

@@ -176,7 +176,7 @@ class FedBiO(Algorithm):
         fold[1].add(update.extra["u"], weight)
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
-        """Those of the weighted mean."""
+        """Those of the weighted mean, which this class merges in addition to its own state."""
         return super().coefficients(weights)
 
     def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:

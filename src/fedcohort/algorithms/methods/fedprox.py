@@ -93,7 +93,7 @@ class FedProx(Algorithm):
         return {"mu": {"mu": torch.tensor(self.strength, dtype=torch.float64)}} if self.dynamic else {}
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
-        """Those of the weighted mean."""
+        """Those of the weighted mean, which the damping and the choice of μ leave as they are."""
         return super().coefficients(weights)
 
     def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:

@@ -161,7 +161,7 @@ class Scaffold(Algorithm):
         fold[1].add(update.extra["c"], 1.0)
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
-        """Those of the weighted mean."""
+        """Those of the weighted mean, which this class merges in addition to its own state."""
         return super().coefficients(weights)
 
     def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
